@@ -1,0 +1,1 @@
+"""What a release promises, given what it makes public."""

@@ -1,0 +1,81 @@
+"""The verbs of the command line as functions on values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from das.config import load
+from das.engine import find_engine
+from das.errors import Problem, UsageError
+from das.plan import Plan
+from das.release.layout import Layout, ReleaseFolder
+
+__all__ = ["Release", "load", "open", "run"]
+
+
+@dataclass(frozen=True)
+class Release:
+    """A finished release, read from its public files alone."""
+
+    folder: ReleaseFolder
+
+    @cached_property
+    def statement(self) -> dict[str, Any]:
+        """The privacy statement, ``privacy.json``."""
+        return dict(json.loads(self.folder.statement.read_bytes()))
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """The manifest."""
+        return dict(json.loads(self.folder.manifest.read_bytes()))
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan, from the resolved config."""
+        return load(self.folder.config)
+
+    def measurements(self, level: str) -> pd.DataFrame:
+        """Noisy measurements of one level."""
+        return pd.read_parquet(self.folder.measurements / f"{level}.parquet")
+
+    def counts(self, level: str) -> pd.DataFrame:
+        """Protected counts of one level; cells not listed are zero."""
+        return pd.read_parquet(self.folder.counts / f"{level}.parquet")
+
+    def table(self, place: str, query: str) -> pd.DataFrame:
+        """Read a published table by level or area and query."""
+        slug = query.replace(" * ", "-by-").replace(" ", "_")
+        return pd.read_parquet(self.folder.tables / f"{place}-{slug}.parquet").set_index("GEOID")
+
+
+def run(plan: Plan, *, out: str | Path, options: Sequence[str] = (), testing_key: str | None = None) -> Release:
+    """Run a release into ``out``, or continue one that was interrupted, and open it.
+
+    Parameters
+    ----------
+    plan : Plan
+        From :func:`das.load`.
+    out : path
+        A new folder, or one that holds an unfinished run of the same plan.
+    options : sequence of str
+        Beam's pipeline options, for example ``["--runner=multi-process"]``.
+    testing_key : str, optional
+        Makes the noise reproducible, and the result a test that can never be called a release.
+    """
+    find_engine().run(plan, Path(out), options=options, testing_key=testing_key)
+    return open(out)
+
+
+def open(folder: str | Path) -> Release:
+    """Open a finished release by the folder that ``run`` was given."""
+    release = Layout(Path(folder)).release
+    if not release.manifest.exists():
+        raise UsageError(Problem(str(folder), "holds no finished release", "run `das run` to the end"))
+    return Release(release)

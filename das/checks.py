@@ -1,0 +1,74 @@
+"""``das check``: everything that can be found wrong before anything is spent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from das.encoding import encode
+from das.errors import InfeasibleError, InputError, Problem, ProblemsFound
+from das.facts import contradictions, facts_of
+from das.places import areas_of, spine_of
+from das.plan import Plan
+from das.records import chunks, input_files, read
+from geography import Spine
+
+__all__ = ["check"]
+
+LISTED = 60
+
+
+def check(plan: Plan) -> dict[str, Any]:
+    """Read geography, areas, bounds and every record, and report all problems at once; nothing is written or spent.
+
+    Raises
+    ------
+    ProblemsFound
+        Of the kind that decides the exit code: input (3) before infeasibility (4).
+    """
+    problems: list[Problem] = []
+    conflicts: list[Problem] = []
+    spine: Spine | None = None
+    try:
+        spine = spine_of(plan)
+    except ProblemsFound as error:
+        problems += error.problems
+    if spine is not None:
+        try:
+            areas_of(plan, spine)
+        except ProblemsFound as error:
+            problems += error.problems
+        try:
+            conflicts += contradictions(facts_of(plan, spine, None), spine)
+        except ProblemsFound as error:
+            problems += error.problems
+    try:
+        for chunk in chunks(plan):
+            if spine is None:
+                break  # without a spine no record can be placed
+            for batch in read(chunk, plan):
+                problems += encode(batch, plan, spine, chunk.name)[1]
+    except ProblemsFound as error:
+        problems += error.problems
+    if problems:
+        kept = problems[:LISTED]
+        if len(problems) > LISTED:
+            kept.append(Problem("and", f"{len(problems) - LISTED} more problems"))
+        raise InputError(kept)
+    if conflicts:
+        raise InfeasibleError(conflicts)
+    files = [path.name for path in input_files(plan)]
+    units = {level: spine.size(level) for level in spine.levels} if spine is not None else {}
+    return {
+        "ok": True,
+        "release": plan.name,
+        "geounits": units,
+        "input": files,
+        "plan_digest": plan.digest,
+        "lines": [
+            f"{plan.name}: config, geography, input and facts fit together",
+            "geounits   " + ", ".join(f"{size:,} {level}" for level, size in units.items()),
+            "input      " + ", ".join(files) + " (every row read)",
+            f"plan       {plan.digest[:16]}",
+            "nothing was spent",
+        ],
+    }

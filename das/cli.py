@@ -1,0 +1,241 @@
+"""The ``das`` command: verbs a person types, messages a person can act on, and exit codes a script can."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from das import presets
+from das.checks import check
+from das.config import load
+from das.engine import STAGES, find_engine
+from das.errors import Interrupted, Problem, ProblemsFound
+from das.plan import Plan
+from das.release.layout import Layout
+from das.release.ledger_view import ledger_of, ledger_text, rows_of
+from das.report.text import summary
+from das.starter import write_demo, write_starter
+
+__all__ = ["main"]
+
+INTERNAL_ERROR = 1
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; every failure becomes a message and an exit code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in arguments[: arguments.index("--") if "--" in arguments else None]
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        das.main(args=arguments, prog_name="das", standalone_mode=False)
+    except click.exceptions.Exit as ended:
+        sys.exit(ended.exit_code)
+    except click.ClickException as error:
+        if debug:
+            raise
+        error.show()
+        sys.exit(2)
+    except (KeyboardInterrupt, click.Abort):
+        _fail(Interrupted(Problem("das", "interrupted", "run the same command again to continue")))
+    except ProblemsFound as error:
+        if debug:
+            raise
+        _fail(error)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)
+    except Exception as error:
+        if debug:
+            raise
+        # The text of an unexpected error may quote data, so only its kind is shown.
+        problem = f"an unexpected {type(error).__name__}"
+        click.echo(f"das: {problem}; run again with --debug on a machine cleared for the data, and report it", err=True)
+        sys.exit(INTERNAL_ERROR)
+
+
+def _interrupt(_signal: int, _frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _fail(error: ProblemsFound) -> NoReturn:
+    for problem in error.problems:
+        click.echo(f"das: {problem}", err=True)
+    sys.exit(error.exit_code)
+
+
+as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output, nothing else.")
+out_folder = click.option("--out", type=click.Path(path_type=Path), required=True, help="The folder of the run.")
+testing = click.option(
+    "--testing-key", metavar="TEXT", help="Reproducible noise for tests; the result can never be called a release."
+)
+config_file = click.argument("config", type=click.Path(path_type=Path))
+run_folder = click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+beam_options = click.argument("beam", nargs=-1, type=click.UNPROCESSED, metavar="[-- BEAM OPTIONS]")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--debug", is_flag=True, help="Show the traceback of a failure.")
+@click.version_option(package_name="das")
+def das(debug: bool) -> None:
+    """Protected counts for a hierarchy of places: exact noise, conforming counts, a statement of what is promised."""
+
+
+@das.command()
+@click.option("--out", type=click.Path(path_type=Path), default=Path("demo-release"), show_default=True)
+@click.option("--blocks", type=click.IntRange(min=10), default=1000, show_default=True)
+@click.option("--people", type=click.IntRange(min=0), default=60_000, show_default=True)
+@testing
+@as_json
+@beam_options
+def demo(out: Path, blocks: int, people: int, testing_key: str | None, as_json: bool, beam: tuple[str, ...]) -> None:
+    """Run a whole release of a generated state; no files are needed."""
+    config = write_demo(out, blocks=blocks, people=people)
+    _run(load(config), out, "report", beam, testing_key, as_json)
+
+
+@das.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+def init(folder: Path) -> None:
+    """Write a starter: a config, a tiny population and its geography, ready for ``das run``."""
+    config = write_starter(folder)
+    click.echo(f"wrote {config}\nnext: das check {config} && das run {config} --out {folder / 'out'}")
+
+
+@das.command("check")
+@config_file
+@as_json
+def check_(config: Path, as_json: bool) -> None:
+    """Validate config, geography, inputs and feasibility; report every problem; spend nothing."""
+    found = check(load(config))
+    if as_json:
+        _print_json(found)
+        return
+    for line in found["lines"]:
+        click.echo(line)
+
+
+@das.command("plan")
+@config_file
+@as_json
+def plan_(config: Path, as_json: bool) -> None:
+    """Show noise, expected error and cost per geolevel and query; read no record."""
+    plan = load(config)
+    if as_json:
+        _print_json(plan.to_json())
+    else:
+        click.echo(plan.explain())
+
+
+@das.command()
+@config_file
+@out_folder
+@testing
+@as_json
+@beam_options
+def run(config: Path, out: Path, testing_key: str | None, as_json: bool, beam: tuple[str, ...]) -> None:
+    """Run the release, or continue it after an interruption."""
+    _run(load(config), out, "report", beam, testing_key, as_json)
+
+
+def _stage_command(stage: str, text: str) -> None:
+    @das.command(stage, help=text)
+    @config_file
+    @out_folder
+    @testing
+    @beam_options
+    def command(config: Path, out: Path, testing_key: str | None, beam: tuple[str, ...]) -> None:
+        _run(load(config), out, stage, beam, testing_key, None)
+
+
+_stage_command("tabulate", "Count the records of every geounit, into the confidential folder.")
+_stage_command("measure", "Measure with noise (and tabulate first, if that has not happened): this spends the budget.")
+_stage_command("estimate", "Turn measurements into conforming counts (after the stages before it).")
+_stage_command("publish", "Write tables and records (after the stages before it).")
+
+
+@das.command()
+@run_folder
+@as_json
+def report(folder: Path, as_json: bool) -> None:
+    """Write the privacy report of a finished release again, and print the statement."""
+    from das.release.finish import rewrite_report
+
+    statement = rewrite_report(Layout(folder).release)
+    _show(statement, folder, as_json)
+
+
+@das.command()
+@run_folder
+@click.option("--verify", is_flag=True, help="Check the hash chain, and that the release's entry is still in it.")
+@click.option("--raise-to", metavar="TOTAL", help="Raise what may ever be spent on the data set, for example 7/2.")
+@click.option("--reason", help="Why the total is raised; it is recorded.")
+@as_json
+def ledger(folder: Path, verify: bool, raise_to: str | None, reason: str | None, as_json: bool) -> None:
+    """Show what has been spent on this data, by which release."""
+    book = ledger_of(folder, verify=verify, raise_to=raise_to, reason=reason)
+    if as_json:
+        _print_json(rows_of(book, verified=verify))
+    else:
+        click.echo(ledger_text(book, verified=verify))
+
+
+@das.command()
+@click.argument("name", type=click.Choice(["noise"]))
+@as_json
+def bench(name: str, as_json: bool) -> None:
+    """Measure this project against a peer, in one process and one run."""
+    from das.bench.noise import rows
+
+    found = rows()
+    if as_json:
+        _print_json(found)
+        return
+    for row in found:
+        click.echo("  ".join(f"{key} {value}" for key, value in row.items()))
+
+
+@das.command("presets")
+def presets_() -> None:
+    """List the shipped presets, for ``preset = ...`` in a config."""
+    for name in presets.names():
+        click.echo(f"{name:<26}{presets.read(name).get('source', '')}")
+
+
+def _run(plan: Plan, out: Path, upto: str, beam: Sequence[str], testing_key: str | None, as_json: bool | None) -> None:
+    with _progress() as progress:
+        find_engine().run(plan, out, upto=upto, options=beam, testing_key=testing_key, progress=progress)
+    if as_json is None:
+        following = "run" if upto == "publish" else STAGES[STAGES.index(upto) + 1]
+        click.echo(f"{upto}: done; next: das {following}")
+        return
+    _show(json.loads(Layout(out).release.statement.read_bytes()), out, as_json)
+
+
+def _show(statement: dict[str, Any], folder: Path, as_json: bool) -> None:
+    if as_json:
+        _print_json(statement)
+    else:
+        click.echo(summary(statement, folder))
+
+
+def _print_json(content: Any) -> None:
+    click.echo(json.dumps(content, indent=2, ensure_ascii=False))
+
+
+@contextmanager
+def _progress() -> Iterator[Any]:
+    """A bar per stage on a terminal; a line per stage elsewhere."""
+    from das.report.progress import Bars, Lines
+
+    shown = Bars() if sys.stderr.isatty() else Lines(sys.stderr)
+    try:
+        yield shown.tell
+    finally:
+        shown.close()

@@ -1,0 +1,51 @@
+"""Who runs a plan. ``das`` promises and never imports an engine; an engine registers itself and is found by name."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Protocol
+
+from das.errors import Problem, UsageError
+from das.plan import Plan
+
+__all__ = ["STAGES", "Engine", "Progress", "find_engine"]
+
+STAGES = ("tabulate", "measure", "estimate", "publish", "report")
+"""The stages of a release, in order; each begins where the one before it was made durable."""
+
+Progress = Callable[[str, int, int], None]
+"""Told the stage, how many of its parts are written, and how many there are."""
+
+
+class Engine(Protocol):
+    """Runs the stages of a plan up to a given one, continuing where an earlier run of the same plan stopped."""
+
+    def run(
+        self,
+        plan: Plan,
+        out: Path,
+        *,
+        upto: str = STAGES[-1],
+        options: Sequence[str] = (),
+        testing_key: str | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Run the plan into the folder ``out``."""
+
+
+def find_engine(name: str = "beam") -> Engine:
+    """Load the engine that is registered under the entry point group ``das.engine``."""
+    for entry in entry_points(group="das.engine", name=name):
+        root = logging.getLogger()
+        handlers, level = root.handlers[:], root.level
+        root.setLevel(logging.CRITICAL)  # Beam complains on import about clients that are not installed
+        try:
+            engine: Engine = entry.load()()
+        finally:
+            root.handlers[:] = handlers
+            root.setLevel(level)
+        return engine
+    raise UsageError(Problem(f"engine {name!r}", "is not installed", "install the project with its pipelines package"))

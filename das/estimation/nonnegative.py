@@ -1,0 +1,231 @@
+"""Nonnegative weighted least squares on one family: the readable reference, by cvxpy.
+
+    minimise    sum over children c and queries q of |Q_q x_c - y_cq|^2 / v_q
+    subject to  x >= 0,  sum over c of x_c = parent,  lower <= Q_q x_c <= upper
+
+(Abowd et al. 2022, "The 2020 Census Disclosure Avoidance System TopDown Algorithm", HDSR, section 4). Marginals are
+chained: each one is a variable of its own, summed from the coarsest variable that refines it, so that the quadratic is
+diagonal and the matrix has a few entries a column.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import cvxpy as cp
+import numpy as np
+from cvxpy.atoms.quad_form import quad_form
+from numpy.typing import NDArray
+from scipy import sparse
+
+from das.estimation.grouping import Grouping, group_cells
+from das.estimation.known import Known, free_cells, infeasible, known_groups
+from das.estimation.problem import NO_LIMIT, FamilyProblem, Solution
+from das.estimation.verify import VerificationError, require_feasible, residual, tolerance
+
+__all__ = ["solve"]
+
+_SOLVERS: tuple[tuple[str, dict[str, float | bool]], ...] = (
+    ("PIQP", {"eps_abs": 1e-9, "eps_rel": 1e-10, "eps_duality_gap_abs": 1e-9, "eps_duality_gap_rel": 1e-10}),
+    ("CLARABEL", {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}),
+)
+
+
+def solve(problem: FamilyProblem) -> Solution:
+    """Find the nonnegative least-squares solution of one family.
+
+    Raises
+    ------
+    InfeasibleError
+        If the limits contradict one another or the parent; it names them.
+
+    Examples
+    --------
+    >>> from das.schema import Attribute, Schema
+    >>> from das.query import parse_query
+    >>> from das.estimation.problem import Measured
+    >>> schema = Schema((Attribute("sex", ("f", "m")),))
+    >>> noisy = Measured(query=parse_query(schema, "detailed"), values=np.array([[5, -3], [2, 6]]), variance=1.0)
+    >>> family = FamilyProblem(level="tract", geocodes=("1", "2"), cells=np.arange(2), parent=np.array([5, 4]),
+    ...                        measured=(noisy,), limits=())
+    >>> solve(family).x.round(6).tolist()
+    [[4.0, 0.0], [1.0, 4.0]]
+    """
+    known = known_groups(problem)
+    free = free_cells(problem, known)
+    closed = _closed_form(problem, free)
+    if closed is not None:
+        missed = residual(problem, known, closed)
+        if missed > 0:
+            raise infeasible(problem) or VerificationError(f"{problem.name}: a constraint is missed by {missed:.2g}")
+        return Solution(x=closed, solver="closed-form", residual=0.0, gap=0.0, iterations=0)
+
+    program = _program(problem, known, free)
+    best: Solution | None = None
+    for name, settings in _SOLVERS:
+        values, iterations = _run(program, name, settings)
+        if values is None:
+            continue
+        x = np.zeros(problem.shape)
+        x[free] = values[: np.count_nonzero(free)]
+        x = _clean(problem, x)
+        found = Solution(
+            x=x, solver=name.lower(), residual=residual(problem, known, x), gap=float("nan"), iterations=iterations
+        )
+        if best is None or found.residual < best.residual:
+            best = found
+        if found.residual <= tolerance(problem):
+            return found
+    contradiction = infeasible(problem)
+    if contradiction is not None:
+        raise contradiction
+    if best is None:
+        raise VerificationError(f"{problem.name}: no solver gave an answer, and yet there is one")
+    require_feasible(problem, known, best.x)
+    return best
+
+
+def _closed_form(problem: FamilyProblem, free: NDArray[np.bool_]) -> NDArray[np.float64] | None:
+    """Answer at once where there is nothing to choose: no free cell, or one free child for each."""
+    if not free.any():
+        return np.zeros(problem.shape)
+    if problem.parent is not None and (free.sum(axis=0) <= 1).all():
+        return np.where(free, problem.parent.astype(np.float64), 0.0)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """A quadratic program: minimise 1/2 z' diag(curvature) z + slope' z under linear rows."""
+
+    curvature: NDArray[np.float64]
+    slope: NDArray[np.float64]
+    positive: int  # the first so many variables are cells and not negative
+    equal: sparse.csr_array
+    equal_to: NDArray[np.float64]
+    bounded: NDArray[np.int64]  # variables with limits
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+
+
+def _program(problem: FamilyProblem, known: tuple[Known, ...], free: NDArray[np.bool_]) -> _Program:
+    n, m = problem.shape
+    child, cell = np.nonzero(free)
+    number = np.full((n, m), -1, dtype=np.int64)
+    number[child, cell] = np.arange(len(child))
+
+    measured = [(group_cells(q.query, problem.cells), q) for q in problem.measured]
+    layout = _Layout.of([g for g, _ in measured] + [facts.grouping for facts in known], n, number)
+
+    curvature, slope = np.zeros(layout.size), np.zeros(layout.size)
+    for grouping, query in measured:
+        at = layout.variables(grouping)
+        seen = at >= 0
+        curvature[at[seen]] += 2.0 / query.variance
+        slope[at[seen]] -= 2.0 / query.variance * query.values[:, grouping.answers][seen]
+
+    rows, right = [layout.chain], [np.zeros(layout.chain.shape[0])]
+    if problem.parent is not None:
+        rows.append(sparse.csr_array((np.ones(len(cell)), (cell, np.arange(len(cell)))), (m, layout.size)))
+        right.append(problem.parent.astype(np.float64))
+    bounded, lower, upper = [], [], []
+    for facts in known:
+        at = layout.variables(facts.grouping)
+        exact = (facts.lower == facts.upper) & (at >= 0)
+        fixed = at[exact]
+        rows.append(sparse.csr_array((np.ones(len(fixed)), (np.arange(len(fixed)), fixed)), (len(fixed), layout.size)))
+        right.append(facts.lower[exact].astype(np.float64))
+        loose = ~exact & (at >= 0) & ((facts.lower > 0) | (facts.upper < NO_LIMIT))
+        bounded.append(at[loose])
+        lower.append(facts.lower[loose])
+        upper.append(facts.upper[loose])
+    keep = [r for r in rows if r.shape[0]]
+    return _Program(
+        curvature=curvature,
+        slope=slope,
+        positive=len(child),
+        equal=sparse.vstack(keep, format="csr") if keep else sparse.csr_array((0, layout.size)),
+        equal_to=np.concatenate(right),
+        bounded=np.concatenate([*bounded, np.zeros(0, dtype=np.int64)]),
+        lower=np.concatenate([*lower, np.zeros(0)]),
+        upper=np.concatenate([*upper, np.zeros(0)]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where each partition's sums stand among the variables, and the rows that chain them."""
+
+    size: int
+    nodes: tuple[tuple[Grouping, NDArray[np.int64]], ...]
+    chain: sparse.csr_array
+
+    @classmethod
+    def of(cls, groupings: list[Grouping], n: int, number: NDArray[np.int64]) -> _Layout:
+        m = number.shape[1]
+        nodes = [(Grouping(np.arange(m), np.arange(m)), number)]
+        size = int(number.max(initial=-1)) + 1
+        row, column, sign, count = [], [], [], 0
+        for grouping in sorted(groupings, key=lambda g: -g.size):
+            if any(node.size == grouping.size and np.array_equal(node.index, grouping.index) for node, _ in nodes):
+                continue
+            finer = ((at, node.coarsen(grouping)) for node, at in reversed(nodes))
+            at, into = next((at, into) for at, into in finer if into is not None)
+            # A group none of whose cells is free has no variable: its sum is zero.
+            reached = np.zeros((n, grouping.size), dtype=bool)
+            c, g = np.nonzero(at >= 0)
+            reached[c, into[g]] = True
+            here = np.where(reached, size + np.cumsum(reached).reshape(reached.shape) - 1, -1)
+            equation = np.where(reached, here - size + count, -1)
+            row += [equation[c, into[g]], equation[reached]]
+            column += [at[c, g], here[reached]]
+            sign += [np.ones(len(c)), -np.ones(np.count_nonzero(reached))]
+            nodes.append((grouping, here))
+            size += int(reached.sum())
+            count += int(reached.sum())
+        if not row:
+            return cls(size, tuple(nodes), sparse.csr_array((0, size)))
+        entries = (np.concatenate(sign), (np.concatenate(row), np.concatenate(column)))
+        return cls(size, tuple(nodes), sparse.csr_array(entries, (count, size)))
+
+    def variables(self, grouping: Grouping) -> NDArray[np.int64]:
+        """Variable of each child and group, -1 where the sum can only be zero."""
+        for node, at in self.nodes:
+            if node.size == grouping.size and np.array_equal(node.index, grouping.index):
+                return at
+        raise KeyError("a partition that was not laid out")
+
+
+def _run(program: _Program, solver: str, settings: dict[str, float | bool]) -> tuple[NDArray[np.float64] | None, int]:
+    z = cp.Variable(len(program.slope))
+    curvature = sparse.diags_array(program.curvature, format="csc")
+    loss = 0.5 * quad_form(z, curvature, assume_PSD=True) + program.slope @ z
+    rows = [z[: program.positive] >= 0]
+    if program.equal.shape[0]:
+        rows.append(program.equal @ z == program.equal_to)
+    low, high = program.lower > 0, program.upper < NO_LIMIT
+    if low.any():
+        rows.append(z[program.bounded[low]] >= program.lower[low])
+    if high.any():
+        rows.append(z[program.bounded[high]] <= program.upper[high])
+    task = cp.Problem(cp.Minimize(loss), rows)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an inaccurate solution is judged by its residual, not by a warning
+            task.solve(solver=solver, **settings)  # type: ignore[no-untyped-call]
+    except cp.error.SolverError:
+        return None, 0
+    if z.value is None or not np.isfinite(z.value).all():
+        return None, 0
+    return np.asarray(z.value, dtype=np.float64), int(task.solver_stats.num_iters or 0)
+
+
+def _clean(problem: FamilyProblem, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Make what holds up to a solver's tolerance hold up to rounding: no negative count, sums equal to the parent."""
+    x = np.maximum(x, 0.0)
+    if problem.parent is None:
+        return x
+    sums = x.sum(axis=0)
+    x *= np.divide(problem.parent, sums, out=np.ones_like(sums), where=sums > 0)
+    return x

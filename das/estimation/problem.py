@@ -1,0 +1,115 @@
+"""The unit of estimation: one parent, its children, what was measured and what is known about them.
+
+There is no field through which a true histogram could arrive: measurements, public facts and the parent's protected
+counts are all that an estimator sees.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from das.query import Query
+
+__all__ = ["NO_LIMIT", "Diagnostics", "FamilyEstimate", "FamilyProblem", "Limits", "Measured", "Solution"]
+
+NO_LIMIT = np.int64(2**40)
+"""An upper bound that binds nothing: no population comes near it, and millions of them still add up in 64 bits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Noisy answers of one query for each child, and the exact variance of their noise."""
+
+    query: Query
+    values: NDArray[np.int64]  # children x query.size
+    variance: float
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 2 or self.values.shape[1] != self.query.size:
+            raise ValueError(f"measured {self.query.name!r} needs children x {self.query.size} values")
+        if not 0 < self.variance < np.inf:
+            raise ValueError(f"measured {self.query.name!r}: what is known exactly is a limit, not a measurement")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What is publicly known of one query for each child; an invariant has ``lower == upper``."""
+
+    query: Query
+    lower: NDArray[np.int64]  # children x query.size
+    upper: NDArray[np.int64]  # children x query.size; NO_LIMIT where nothing is known
+
+    def __post_init__(self) -> None:
+        if self.lower.shape != self.upper.shape or self.lower.ndim != 2 or self.lower.shape[1] != self.query.size:
+            raise ValueError(f"limits of {self.query.name!r} need children x {self.query.size} values on either side")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyProblem:
+    """One family to estimate.
+
+    ``cells`` are the cells in which anybody can be (structural zeros left out and, below the top, only those where the
+    parent is positive), ascending; ``parent`` holds the parent's counts there and is ``None`` at the top of the spine.
+    """
+
+    level: str
+    geocodes: tuple[str, ...]
+    cells: NDArray[np.int64]
+    parent: NDArray[np.int64] | None
+    measured: tuple[Measured, ...]
+    limits: tuple[Limits, ...]
+
+    def __post_init__(self) -> None:
+        if not self.geocodes:
+            raise ValueError(f"a family at level {self.level!r} has no children")
+        if self.parent is not None and self.parent.shape != self.cells.shape:
+            raise ValueError(f"family of {self.geocodes[0]!r}: the parent needs one count for each cell")
+        rows = {m.values.shape[0] for m in self.measured} | {limits.lower.shape[0] for limits in self.limits}
+        if rows - {len(self.geocodes)}:
+            raise ValueError(f"family of {self.geocodes[0]!r}: one row for each of {len(self.geocodes)} children")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Children and cells of the solution."""
+        return len(self.geocodes), len(self.cells)
+
+    @property
+    def name(self) -> str:
+        """The family as a user would point at it: never a count."""
+        first, last = self.geocodes[0], self.geocodes[-1]
+        return f"{self.level} {first}" if len(self.geocodes) == 1 else f"{self.level} {first} to {last}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solution:
+    """A real-valued solution, not negative, that sums to the parent; how it was found and how well, recomputed."""
+
+    x: NDArray[np.float64]  # children x len(cells)
+    solver: str
+    residual: float
+    gap: float
+    iterations: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnostics:
+    """How well one family was solved, recomputed from the solution; no solver's word is taken."""
+
+    solver: str
+    residual: float  # largest violation of any constraint by the real-valued solution, in persons
+    gap: float  # relative duality gap, or nan where the solver certifies none
+    iterations: int
+    rounding_distance: float  # L1 distance of the integer solution to the real-valued one
+    widened: int  # how often the box of the rounding had to be widened
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyEstimate:
+    """Protected integer counts of each child on ``cells``; every other cell is zero."""
+
+    cells: NDArray[np.int64]
+    counts: NDArray[np.int64]  # children x len(cells)
+    diagnostics: Diagnostics

@@ -1,0 +1,87 @@
+"""What a solution must satisfy, recomputed from the solution alone: solvers are not asked how well they did."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from das.estimation.grouping import group_cells
+from das.estimation.known import Known
+from das.estimation.problem import FamilyProblem
+
+__all__ = ["VerificationError", "objective", "require_exact", "require_feasible", "residual", "tolerance"]
+
+
+class VerificationError(ArithmeticError):
+    """A solver's answer is not what was asked for: a defect of ours, not of the user's input."""
+
+
+def residual(problem: FamilyProblem, known: tuple[Known, ...], x: NDArray[np.float64]) -> float:
+    """Largest violation of any constraint, in persons.
+
+    Examples
+    --------
+    >>> family = FamilyProblem(level="tract", geocodes=("1", "2"), cells=np.array([0, 5]),
+    ...                        parent=np.array([3, 4]), measured=(), limits=())
+    >>> residual(family, (), np.array([[1.0, 4.5], [2.0, -0.25]]))
+    0.25
+    """
+    worst = [0.0, float(-x.min(initial=0.0))]
+    if problem.parent is not None:
+        worst.append(float(np.abs(x.sum(axis=0) - problem.parent).max(initial=0.0)))
+    for facts in known:
+        answer = facts.grouping.sums(x)
+        worst.append(float((facts.lower - answer).max(initial=0.0)))
+        worst.append(float((answer - facts.upper).max(initial=0.0)))
+    return max(worst)
+
+
+def tolerance(problem: FamilyProblem) -> float:
+    """Say how many persons a real-valued solution may be off: 1e-6, or 1e-8 of the largest answer if that is more."""
+    size = 1.0 if problem.parent is None else float(problem.parent.sum())
+    for measured in problem.measured:
+        size = max(size, float(np.abs(measured.values).max(initial=0)))
+    return max(1e-6, 1e-8 * size)
+
+
+def objective(problem: FamilyProblem, x: NDArray[np.float64]) -> float:
+    """Weighted squared distance to the measurements that the support can reach."""
+    total = 0.0
+    for measured in problem.measured:
+        grouping = group_cells(measured.query, problem.cells)
+        misfit = grouping.sums(x) - measured.values[:, grouping.answers]
+        total += float((misfit * misfit).sum()) / measured.variance
+    return total
+
+
+def require_feasible(problem: FamilyProblem, known: tuple[Known, ...], x: NDArray[np.float64]) -> float:
+    """Return the residual of a real-valued solution, or raise if it is not one."""
+    if x.shape != problem.shape or not np.isfinite(x).all():
+        raise VerificationError(f"{problem.name}: the solution has the wrong shape or is not finite")
+    found = residual(problem, known, x)
+    if found > tolerance(problem):
+        raise VerificationError(f"{problem.name}: a constraint is missed by {found:.2g} persons")
+    return found
+
+
+def require_exact(problem: FamilyProblem, known: tuple[Known, ...], counts: NDArray[np.int64]) -> None:
+    """Raise unless integer counts satisfy every constraint exactly.
+
+    Examples
+    --------
+    >>> family = FamilyProblem(level="tract", geocodes=("1", "2"), cells=np.array([0, 5]),
+    ...                        parent=np.array([3, 4]), measured=(), limits=())
+    >>> require_exact(family, (), np.array([[1, 4], [2, 1]]))
+    Traceback (most recent call last):
+    das.estimation.verify.VerificationError: tract 1 to 2: children do not sum to their parent
+    """
+    if counts.shape != problem.shape or counts.dtype != np.int64:
+        raise VerificationError(f"{problem.name}: counts must be integers, one for each child and cell")
+    if (counts < 0).any():
+        raise VerificationError(f"{problem.name}: a count is negative")
+    if problem.parent is not None and not np.array_equal(counts.sum(axis=0), problem.parent):
+        raise VerificationError(f"{problem.name}: children do not sum to their parent")
+    for facts in known:
+        answer = facts.grouping.sums(counts)
+        if (answer < facts.lower).any() or (answer > facts.upper).any():
+            raise VerificationError(f"{problem.name}: a limit of {facts.query.name!r} does not hold")

@@ -1,0 +1,77 @@
+"""What the discrete Gaussian and the discrete Laplace have in common: symmetric weights on the integers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from das.noise.certified import Weights, enclose_exp_minus, enclose_tails, relative_bits
+from das.noise.stream import Bits, Bundle
+from das.noise.table import table_of
+
+
+class TwoSidedNoise(ABC):
+    """A distribution with weights exp(-(quadratic k^2 + linear |k|)): probabilities, and exact draws."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The canonical name: distribution and rational parameter."""
+
+    weights: Weights
+
+    @abstractmethod
+    def variance(self) -> float:
+        """Return the variance of a draw, the double nearest to it."""
+
+    @abstractmethod
+    def draw_one_by_reference(self, bits: Bits) -> int:
+        """Return one draw by the published rational-arithmetic algorithm, reading as many bits as it needs."""
+
+    def pmf(self, k: int) -> float:
+        """Return P(X = k), the double nearest to it."""
+        bits = relative_bits(self.weights, k)
+        first_tail = _middle(enclose_tails(self.weights, 192)[0], 192)
+        # P(X = 0) = 1 - 2 P(X >= 1), and every other probability is its multiple.
+        return float(_middle(enclose_exp_minus(self.weights.exponent(k), bits), bits) * (1 - 2 * first_tail))
+
+    def cdf(self, k: int) -> float:
+        """Return P(X <= k), the double nearest to it."""
+        tail = self._tail(-k if k < 0 else k + 1)
+        return float(tail if k < 0 else 1 - tail)
+
+    def log_pmf(self, k: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return log P(X = k) for an array, in ordinary floating point."""
+        size = np.abs(np.asarray(k)).astype(np.float64)
+        exponent = float(self.weights.quadratic) * size * size + float(self.weights.linear) * size
+        return np.asarray(np.log(self.pmf(0)) - exponent)
+
+    def draw(self, bundle: Bundle, n: int) -> NDArray[np.int64]:
+        """Return n exact draws from each stream of the bundle: an array (streams, n).
+
+        The draw at a position is a function of stream and position alone; how the work is split cannot change it.
+        """
+        table = table_of(self.weights)
+        if table is not None:
+            return table.draw(bundle, n)
+        draws = [[self.draw_one_by_reference(bundle.bits(row, i)) for i in range(n)] for row in range(bundle.count)]
+        return np.array(draws, dtype=np.int64).reshape(bundle.count, n)
+
+    def draw_reference(self, bits: Bits, n: int) -> NDArray[np.int64]:
+        """Return n draws by the reference algorithm, one after the other from one source of bits."""
+        return np.array([self.draw_one_by_reference(bits) for _ in range(n)], dtype=np.int64)
+
+    def _tail(self, k: int) -> Fraction:
+        """Return P(X >= k) for k >= 1 with a relative error far below that of a double."""
+        bits = relative_bits(self.weights, k)
+        tails = enclose_tails(self.weights, bits)
+        return _middle(tails[k - 1], bits) if k <= len(tails) else Fraction(0)
+
+
+def _middle(enclosure: tuple[int, int], bits: int) -> Fraction:
+    return Fraction(enclosure[0] + enclosure[1], 1 << (bits + 1))

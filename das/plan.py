@@ -1,0 +1,246 @@
+"""The plan: everything a release decides, resolved and exact, before any record is read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from das.accounting.conversion import epsilon_upper
+from das.constraint import Bound, Invariant
+from das.noise.discrete_gaussian import DiscreteGaussian
+from das.noise.discrete_laplace import DiscreteLaplace
+from das.query import Neighbours, Query
+from das.schema import Schema
+from das.settings import Settings
+
+__all__ = ["Measurement", "Mechanism", "Plan", "mechanism_for"]
+
+Mechanism = DiscreteGaussian | DiscreteLaplace
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One query measured in each geounit of one level, with its exact share of the budget."""
+
+    level: str
+    query: Query
+    share: Fraction  # of the whole budget
+    cost: Fraction  # rho or epsilon: the share in currency
+    mechanism: Mechanism
+
+    @property
+    def parameter(self) -> str:
+        """The noise parameter as an exact text."""
+        noise = self.mechanism
+        return str(noise.sigma2 if isinstance(noise, DiscreteGaussian) else noise.scale)
+
+    @property
+    def std_dev(self) -> float:
+        """Standard deviation of the noise of one answer."""
+        return math.sqrt(self.mechanism.variance())
+
+    @property
+    def expected_error(self) -> float:
+        """Mean absolute noise of one answer, for reading; what lies beyond 60 standard deviations does not show."""
+        k = np.arange(1, int(60 * self.std_dev) + 20)
+        return float(2 * (k * np.exp(self.mechanism.log_pmf(k))).sum())
+
+
+def mechanism_for(framework: str, cost: Fraction, query: Query, neighbours: Neighbours) -> Mechanism:
+    """Noise that spends exactly ``cost`` on a query of a level in which a record may move between geounits.
+
+    zCDP (Bun & Steinke 2016): the discrete Gaussian loses rho = Δ₂² / (2 σ²), so σ² = Δ₂² / (2 rho).
+    Pure DP: the discrete Laplace loses ε = Δ₁ / scale.
+    """
+    sensitivity = query.sensitivity(neighbours, units=2)
+    if framework == "zcdp":
+        return DiscreteGaussian(Fraction(sensitivity.l2_squared) / (2 * cost))
+    return DiscreteLaplace(Fraction(sensitivity.l1) / cost)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A release before it happens.
+
+    Build one with :func:`das.load`; nothing in it comes from a record, so it may be shown to anybody.
+    """
+
+    settings: Settings
+    source: Path  # the config file
+    schema: Schema
+    levels: tuple[str, ...]
+    measurements: tuple[Measurement, ...]
+    invariants: tuple[Invariant, ...]
+    bounds: tuple[Bound, ...]
+
+    @property
+    def folder(self) -> Path:
+        """The config file's folder, to which its paths are relative."""
+        return self.source.parent
+
+    @property
+    def name(self) -> str:
+        """The release's name."""
+        return self.settings.release.name
+
+    @property
+    def framework(self) -> str:
+        """``zcdp`` or ``pure``."""
+        return self.settings.privacy.framework
+
+    @property
+    def budget(self) -> Fraction:
+        """The whole budget, rho or epsilon."""
+        return self.settings.privacy.budget
+
+    @property
+    def dataset_budget(self) -> Fraction:
+        """What may ever be spent on this data set: as configured, or this release and no other."""
+        return self.settings.input.budget or self.budget
+
+    def at(self, level: str) -> tuple[Measurement, ...]:
+        """The measurements of one level, in the strategy's order."""
+        return tuple(m for m in self.measurements if m.level == level)
+
+    @cached_property
+    def limited_queries(self) -> tuple[Query, ...]:
+        """Each query on which something is known, once."""
+        queries = [*(i.query for i in self.invariants), *(b.query for b in self.bounds)]
+        return tuple({query.name: query for query in queries}.values())
+
+    def epsilon(self) -> float:
+        """Nominal epsilon at the plan's delta, rounded up."""
+        if self.framework == "pure":
+            nearest = float(self.budget)
+            return nearest if Fraction(nearest) >= self.budget else math.nextafter(nearest, math.inf)
+        return epsilon_upper(self.budget, self.settings.privacy.delta)
+
+    def privacy_content(self) -> dict[str, Any]:
+        """Everything that decides what is drawn and promised, as plain data in a fixed order."""
+        privacy = self.settings.privacy
+        return {
+            "release": self.name,
+            "dataset": self.settings.input.dataset,
+            "privacy": {
+                "framework": privacy.framework,
+                "budget": str(privacy.budget),
+                "delta": str(privacy.delta),
+                "unit": privacy.unit,
+                "neighbours": str(privacy.neighbours),
+            },
+            "levels": list(self.levels),
+            "schema": [
+                {
+                    "name": a.name,
+                    "labels": list(a.labels),
+                    "recodes": {r: {g: list(m) for g, m in groups.items()} for r, groups in a.recodes.items()},
+                }
+                for a in self.schema.attributes
+            ],
+            "structural_zeros": [
+                {"name": z.name, "labels": {k: list(v) for k, v in z.labels.items()}}
+                for z in self.schema.structural_zeros
+            ],
+            "measurements": [
+                [m.level, m.query.name, m.query.axes, str(m.share), m.mechanism.name] for m in self.measurements
+            ],
+            "invariants": [[i.level, i.query.name, i.reason] for i in self.invariants],
+            "bounds": [[b.level, b.query.name, b.sense, b.source, b.factor] for b in self.bounds],
+        }
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of :meth:`privacy_content`; noise streams, ledger and manifest are bound to it."""
+        return digest_of(self.privacy_content())
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe the plan for machines: ``das plan --json``."""
+        return {
+            "release": self.name,
+            "plan_digest": self.digest,
+            "framework": self.framework,
+            "budget": str(self.budget),
+            "delta": str(self.settings.privacy.delta),
+            "epsilon": self.epsilon(),
+            "unit": self.settings.privacy.unit,
+            "neighbours": str(self.settings.privacy.neighbours),
+            "cells": self.schema.size,
+            "levels": list(self.levels),
+            "measurements": [
+                {
+                    "level": m.level,
+                    "query": m.query.name,
+                    "cells": m.query.size,
+                    "share": str(m.share),
+                    "cost": str(m.cost),
+                    "mechanism": m.mechanism.name,
+                    "std_dev": m.std_dev,
+                    "expected_error": m.expected_error,
+                }
+                for m in self.measurements
+            ],
+            "invariants": [{"level": i.level, "query": i.query.name, "reason": i.reason} for i in self.invariants],
+            "bounds": [{"level": b.level, "query": b.query.name, "sense": b.sense} for b in self.bounds],
+        }
+
+    def explain(self) -> str:
+        """Describe the plan for people: ``das plan``."""
+        privacy = self.settings.privacy
+        currency = "rho" if self.framework == "zcdp" else "epsilon"
+        promise = f"protects one {privacy.unit} ({privacy.neighbours}): {currency} = {self.budget}"
+        if self.framework == "zcdp":
+            epsilon = round_up(self.epsilon(), 4)
+            promise += f" = {float(self.budget):.4f}, nominal epsilon {epsilon} at delta {float(privacy.delta):.0e}"
+        lines = [
+            f"{self.name}: {self.schema.size:,} cells per geounit, levels {' > '.join(self.levels)}",
+            promise,
+            "",
+            f"{'level':<14}{'query':<34}{'cells':>7}{'share':>12}{currency:>10}{'noise sd':>10}{'mean |error|':>14}",
+        ]
+        for m in self.measurements:
+            lines.append(
+                f"{m.level:<14}{m.query.name:<34}{m.query.size:>7,}{float(m.share):>12.6f}{float(m.cost):>10.5f}"
+                f"{m.std_dev:>10.2f}{m.expected_error:>14.2f}"
+            )
+        lines.append("")
+        for i in self.invariants:
+            lines.append(f"public, exact: {i.query.name} at {i.level} ({i.reason})")
+        for b in self.bounds:
+            lines.append(f"public bound:  {b.query.name} at {b.level} {b.sense} {b.factor} x {b.source}")
+        for zero in self.schema.structural_zeros:
+            lines.append(f"impossible:    {zero.name}")
+        lines.append(f"plan digest {self.digest[:16]}; nothing was read, nothing was spent")
+        return "\n".join(lines)
+
+
+def round_up(value: float, digits: int) -> str:
+    """Print a number that may be quoted: the last digit is rounded up.
+
+    Examples
+    --------
+    >>> round_up(17.143551, 4)
+    '17.1436'
+    """
+    scale = 10**digits
+    return f"{math.ceil(value * scale) / scale:.{digits}f}"
+
+
+def digest_of(content: Mapping[str, Any]) -> str:
+    """SHA-256 of plain data in canonical JSON.
+
+    Examples
+    --------
+    >>> digest_of({"b": 1, "a": 2}) == digest_of({"a": 2, "b": 1})
+    True
+    """
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()

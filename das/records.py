@@ -1,0 +1,170 @@
+"""Reading the confidential files piece by piece: batches of raw columns, and where each row stands.
+
+A message about a row may name the file, the row and a label or geocode that does not fit; it never shows a count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from das.errors import InputError, Problem
+from das.plan import Plan
+from geography.findings import nearest
+
+__all__ = ["Batch", "Chunk", "chunks", "digest_of_files", "input_files", "read"]
+
+COPY_AGAIN = "copy or write the file again"
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of an input file that one worker reads: a row group of a Parquet file, or a whole CSV file."""
+
+    path: str
+    group: int | None
+    first_row: int
+
+    @property
+    def name(self) -> str:
+        """The file's name without its folder: what messages show."""
+        return Path(self.path).name
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Batch:
+    """Some rows as Arrow columns, and the number of the first one."""
+
+    table: pa.Table
+    first_row: int
+
+
+def input_files(plan: Plan) -> list[Path]:
+    """Find the files that the config's patterns name, sorted; a pattern that matches nothing is an error."""
+    found: list[Path] = []
+    problems = []
+    for pattern in plan.settings.input.files:
+        path = Path(pattern)
+        matches = [path] if path.is_absolute() else sorted(plan.folder.glob(pattern))
+        matches = [match for match in matches if match.is_file()]
+        if not matches:
+            folder = (plan.folder / path).parent
+            names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+            near = nearest(path.name, names) if names else ""
+            remedy = near if near.startswith("did you mean") else "paths are relative to the config file"
+            problems.append(Problem(pattern, "no such file", remedy))
+        found.extend(matches)
+    for path in found:
+        if not path.name.endswith((".csv", ".csv.gz", ".parquet")):
+            problems.append(Problem(path.name, "is neither .csv, .csv.gz nor .parquet", "convert or rename it"))
+    if problems:
+        raise InputError(problems)
+    return sorted(set(found))
+
+
+def digest_of_files(files: list[Path]) -> str:
+    """SHA-256 over the contents of the files, whatever their names and folders."""
+    digests = []
+    for path in files:
+        with path.open("rb") as file:
+            digests.append(hashlib.file_digest(file, "sha256").hexdigest())
+    return hashlib.sha256("\n".join(sorted(digests)).encode()).hexdigest()
+
+
+def columns_of(plan: Plan) -> list[str]:
+    """List the columns that the config asks for."""
+    settings = plan.settings.input
+    columns = list(settings.geocode)
+    if settings.cell:
+        for cell in settings.cell:
+            columns += [cell.column, *([cell.minus] if cell.minus else [])]
+    else:
+        columns += [settings.columns.get(name, name) for name in plan.schema.names]
+        columns += [settings.count] if settings.histograms else []
+    return list(dict.fromkeys(columns))
+
+
+def chunks(plan: Plan) -> list[Chunk]:
+    """Split the input into pieces for workers, after checking that each file opens and has its columns."""
+    out: list[Chunk] = []
+    problems: list[Problem] = []
+    wanted = columns_of(plan)
+    for path in input_files(plan):
+        try:
+            if path.suffix == ".parquet":
+                with pq.ParquetFile(path) as file:
+                    known, metadata = file.schema_arrow.names, file.metadata
+                first = 1
+                for group in range(metadata.num_row_groups):
+                    out.append(Chunk(str(path), group, first))
+                    first += metadata.row_group(group).num_rows
+            else:
+                known = _header(path)
+                out.append(Chunk(str(path), None, 2))
+        except (pa.ArrowException, OSError, EOFError) as error:
+            problems.append(_unreadable(path, error))
+            continue
+        for name in wanted:
+            if name not in known:
+                problems.append(Problem(path.name, f"has no column {name!r}", nearest(name, known)))
+    if problems:
+        raise InputError(problems)
+    return out
+
+
+def read(chunk: Chunk, plan: Plan) -> Iterator[Batch]:
+    """Read a chunk's columns; text stays text, because a type that is guessed loses leading zeros."""
+    path = Path(chunk.path)
+    columns = columns_of(plan)
+    try:
+        if chunk.group is not None:
+            with pq.ParquetFile(path) as file:
+                yield Batch(file.read_row_group(chunk.group, columns=columns), chunk.first_row)
+            return
+        yield from _read_csv(path, columns, chunk.first_row)
+    except (pa.ArrowException, OSError, EOFError) as error:
+        raise InputError(_unreadable(path, error)) from None
+
+
+def _read_csv(path: Path, columns: list[str], first_row: int) -> Iterator[Batch]:
+    ragged: list[int] = []
+
+    def note(row: pa_csv.InvalidRow) -> str:
+        ragged.append(row.number or 0)
+        return "skip"
+
+    reader = pa_csv.open_csv(
+        pa.input_stream(str(path), compression="detect"),
+        read_options=pa_csv.ReadOptions(use_threads=False, block_size=16 << 20),
+        parse_options=pa_csv.ParseOptions(invalid_row_handler=note),
+        convert_options=pa_csv.ConvertOptions(
+            include_columns=columns, column_types={name: pa.string() for name in columns}, strings_can_be_null=False
+        ),
+    )
+    row = first_row
+    for batch in reader:
+        if not ragged:
+            yield Batch(pa.Table.from_batches([batch]), row)
+        row += batch.num_rows
+    if ragged:
+        shown = [Problem(f"{path.name}, row {n}", "has another number of fields than the header") for n in ragged[:20]]
+        raise InputError(shown)
+
+
+def _header(path: Path) -> list[str]:
+    with pa_csv.open_csv(
+        pa.input_stream(str(path), compression="detect"), read_options=pa_csv.ReadOptions(use_threads=False)
+    ) as reader:
+        return list(reader.schema.names)
+
+
+def _unreadable(path: Path, error: Exception) -> Problem:
+    # Arrow's own words may quote the row that it stumbled over, so only the kind of failure is passed on.
+    kind = "Parquet" if path.suffix == ".parquet" else "CSV"
+    return Problem(path.name, f"cannot be read as {kind} ({type(error).__name__}): truncated or damaged", COPY_AGAIN)

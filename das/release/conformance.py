@@ -1,0 +1,61 @@
+"""Does the release keep what it declares? Recomputed from the published files, and from nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+from scipy import sparse
+
+from das.encoding import Encoded
+from das.errors import Problem
+from das.facts import limits_of
+from das.plan import Plan
+from das.release.counts import read_counts
+from das.release.facts_file import read_facts
+from das.release.layout import ReleaseFolder
+from das.release.measurements import numbers_per_unit
+from das.release.parts import parts_of
+from das.release.tables import answers_of
+from geography import Spine
+
+__all__ = ["conformance_problems"]
+
+
+def conformance_problems(plan: Plan, release: ReleaseFolder) -> Iterator[Problem]:
+    """Name each broken promise about the counts: negative ones, impossible cells, sums, invariants and bounds."""
+    spine = Spine.load(release.facts / "spine.parquet")
+    counts = {level: read_counts(spine, level, release.counts / f"{level}.parquet") for level in plan.levels}
+    for level, here in counts.items():
+        if (here.count < 0).any():
+            yield Problem(f"counts at {level}", "are not all nonnegative")
+        if not plan.schema.possible[here.cell].all():
+            yield Problem(f"counts at {level}", "stand in structural zeros")
+        yield from _limits(plan, release, spine, level, here)
+    for above, below in pairwise(plan.levels):
+        summed = _matrix(spine.parent(below)[counts[below].unit], counts[below], spine.size(above), plan)
+        stated = _matrix(counts[above].unit, counts[above], spine.size(above), plan)
+        if (summed != stated).nnz:
+            yield Problem(f"counts at {below}", f"do not sum to those at {above}")
+
+
+def _limits(plan: Plan, release: ReleaseFolder, spine: Spine, level: str, counts: Encoded) -> Iterator[Problem]:
+    for part in parts_of(spine, level, numbers_per_unit(plan.at(level))):
+        path = part.path(release.facts)
+        if not path.exists():
+            continue
+        inside = (counts.unit >= part.start) & (counts.unit < part.stop)
+        local = Encoded(counts.unit[inside] - part.start, counts.cell[inside], counts.count[inside])
+        for limit in limits_of(read_facts(plan, path), slice(None)):
+            answers = answers_of(limit.query, local, part.stop - part.start)
+            if ((answers < limit.lower) | (answers > limit.upper)).any():
+                yield Problem(f"counts at {level}", f"break an invariant or a bound on {limit.query.name!r}")
+
+
+def _matrix(
+    unit: np.ndarray[tuple[int], np.dtype[np.int64]], counts: Encoded, units: int, plan: Plan
+) -> sparse.csr_array:
+    matrix = sparse.csr_array((counts.count, (unit, counts.cell)), shape=(units, plan.schema.size))
+    matrix.sum_duplicates()
+    return matrix

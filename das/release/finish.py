@@ -1,0 +1,86 @@
+"""The last step of a release: its config, its statement, its report, and the manifest that makes it complete."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from das.config import load, to_toml
+from das.errors import BudgetError, InfeasibleError, Problem, UsageError
+from das.plan import Plan, digest_of
+from das.release.conformance import conformance_problems
+from das.release.custody import RunRecord
+from das.release.durable import committed, sha256_file, write_atomically
+from das.release.layout import ReleaseFolder
+from das.release.manifest import files_of, json_bytes, verify_release, versions
+from das.release.statement import statement_of
+from das.report.privacy import render_privacy
+
+__all__ = ["write_statement"]
+
+PUBLIC_FILE = 0o644
+
+
+def write_statement(plan: Plan, release: ReleaseFolder, run: RunRecord) -> None:
+    """Write ``config.toml``, ``privacy.json``, ``privacy.html`` and, last, ``manifest.json``.
+
+    Raises
+    ------
+    BudgetError
+        The plan's account and the ledger's differ as rationals; nothing is then called a release.
+    """
+    facts = committed(release.facts)
+    if facts is None or committed(release.tables) is None:
+        raise UsageError(Problem(str(release.path), "is not complete", "run `das run` to the end"))
+    facts_digest = digest_of(facts["files"])
+    statement = statement_of(plan, facts_digest=facts_digest, charged=run.charged, seeded=run.seeded)
+    if not statement["ledger_agrees"]:
+        raise BudgetError(
+            Problem("ledger", f"charged {run.charged}, but the plan spends {plan.budget}", "do not publish this run")
+        )
+    broken = list(conformance_problems(plan, release))
+    if broken:
+        raise InfeasibleError(broken)
+    public = [path for path in (plan.settings.geography.units, plan.settings.geography.crosswalk) if path]
+    public += [area.file for area in plan.settings.geography.areas] + [bound.source for bound in plan.bounds]
+    write_atomically(release.config, to_toml(plan.settings).encode(), mode=PUBLIC_FILE)
+    write_atomically(release.statement, json_bytes(statement), mode=PUBLIC_FILE)
+    content = {
+        "release": plan.name,
+        "product": plan.settings.release.product,
+        "seeded": run.seeded,
+        "plan_digest": plan.digest,
+        "facts_digest": facts_digest,
+        "ledger_entry": run.ledger_entry,
+        "conformance": {
+            "children_sum_to_parents": True,
+            "nonnegative_integers": True,
+            "invariants_bounds_and_zeros_hold": True,
+            "status": "verified from the published files",
+        },
+        "versions": versions(),
+        "started": run.started,
+        "finished": None if run.seeded else datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "inputs": run.inputs,
+        "public_inputs": [{"name": name, "sha256": sha256_file(plan.folder / name)} for name in dict.fromkeys(public)],
+    }
+    html = render_privacy(statement, plan.to_json(), manifest=content)
+    write_atomically(release.report, html.encode(), mode=PUBLIC_FILE)
+    content["outputs"] = files_of(release)
+    write_atomically(release.manifest, json_bytes(content), mode=PUBLIC_FILE)
+
+
+def rewrite_report(release: ReleaseFolder) -> dict[str, Any]:
+    """Render ``privacy.html`` again from the statement, and record its new hash; return the statement."""
+    problems = [p for p in verify_release(release) if p.where != release.report.name]
+    if problems:
+        raise UsageError(problems)
+    statement: dict[str, Any] = json.loads(release.statement.read_bytes())
+    manifest: dict[str, Any] = json.loads(release.manifest.read_bytes())
+    provenance = {key: value for key, value in manifest.items() if key != "outputs"}
+    html = render_privacy(statement, load(release.config).to_json(), manifest=provenance)
+    write_atomically(release.report, html.encode(), mode=PUBLIC_FILE)
+    manifest["outputs"] = files_of(release)
+    write_atomically(release.manifest, json_bytes(manifest), mode=PUBLIC_FILE)
+    return statement

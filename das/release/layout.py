@@ -1,0 +1,118 @@
+"""The two sides of the wall, as folders.
+
+Estimation and everything after it is handed the :class:`ReleaseFolder` alone, which knows no path to the other side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["ConfidentialFolder", "Layout", "ReleaseFolder"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseFolder:
+    """What may be published, mode 0755.
+
+    Examples
+    --------
+    >>> ReleaseFolder(Path("out/release")).measurements.as_posix()
+    'out/release/measurements'
+    """
+
+    path: Path
+
+    @property
+    def measurements(self) -> Path:
+        """Noisy measurements: a file per level."""
+        return self.path / "measurements"
+
+    @property
+    def facts(self) -> Path:
+        """Public facts t: the spine, and a file per level."""
+        return self.path / "facts"
+
+    @property
+    def counts(self) -> Path:
+        """Protected integer counts: a file per level."""
+        return self.path / "counts"
+
+    @property
+    def tables(self) -> Path:
+        """Tables keyed by geocode."""
+        return self.path / "tables"
+
+    @property
+    def microdata(self) -> Path:
+        """Protected records."""
+        return self.path / "microdata"
+
+    @property
+    def config(self) -> Path:
+        """The resolved config."""
+        return self.path / "config.toml"
+
+    @property
+    def statement(self) -> Path:
+        """The privacy statement for machines."""
+        return self.path / "privacy.json"
+
+    @property
+    def report(self) -> Path:
+        """The privacy statement for people."""
+        return self.path / "privacy.html"
+
+    @property
+    def manifest(self) -> Path:
+        """The manifest, written last."""
+        return self.path / "manifest.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfidentialFolder:
+    """What must stay inside, mode 0700."""
+
+    path: Path
+
+    @property
+    def histograms(self) -> Path:
+        """True sparse histograms: a file per level."""
+        return self.path / "histograms"
+
+    @property
+    def key(self) -> Path:
+        """The run key, while it is needed."""
+        return self.path / "run.key"
+
+    @property
+    def whereabouts(self) -> Path:
+        """Paths of the config and the ledger on this machine."""
+        return self.path / "whereabouts.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The folder of one run."""
+
+    root: Path
+
+    @property
+    def release(self) -> ReleaseFolder:
+        """The public side."""
+        return ReleaseFolder(self.root / "release")
+
+    @property
+    def confidential(self) -> ConfidentialFolder:
+        """The confidential side."""
+        return ConfidentialFolder(self.root / "confidential")
+
+    @property
+    def run(self) -> Path:
+        """Which run this folder belongs to, so that the same command continues it."""
+        return self.root / "run.json"
+
+    @property
+    def log(self) -> Path:
+        """One line per stage."""
+        return self.root / "run.log"

@@ -1,0 +1,58 @@
+"""The noisy measurement file: a row per geounit and query, in the layout of the Bureau's public files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from das.noise.discrete_gaussian import DiscreteGaussian
+from das.plan import Measurement, Plan
+
+__all__ = ["numbers_per_unit", "read_measurements", "table_of_measurements"]
+
+
+def numbers_per_unit(measurements: tuple[Measurement, ...]) -> int:
+    """How many noisy numbers a geounit has."""
+    return sum(m.query.size for m in measurements)
+
+
+def table_of_measurements(plan: Plan, level: str, geocodes: NDArray[np.str_], values: NDArray[np.int64]) -> pa.Table:
+    """Lay out the noisy answers (geounits x numbers, queries side by side in the plan's order) as rows.
+
+    Columns: geocode, query, one column per attribute with the recode that the query keeps of it (``*`` where it is
+    summed out), query_shape, value, variance (of the noise of each number) and the exact noise parameter, ``sigma2``
+    for the discrete Gaussian and ``scale`` for the discrete Laplace.
+    """
+    measured = plan.at(level)
+    sizes = np.array([m.query.size for m in measured], dtype=np.int64)
+    units, kinds = len(geocodes), len(measured)
+
+    def each_unit(column: list[str]) -> pa.Array:
+        return pa.array(column * units, pa.string())
+
+    kept = [[n for n in m.query.shape if n > 1] or [1] for m in measured]
+    offsets = np.append(0, np.cumsum(np.tile(sizes, units))).astype(np.int64)
+    columns: dict[str, pa.Array] = {
+        "geocode": pa.array(np.repeat(geocodes, kinds).tolist(), pa.string()),
+        "query": each_unit([m.query.name for m in measured]),
+    }
+    for name in plan.schema.names:
+        columns[name] = each_unit([m.query.axes[name] for m in measured])
+    columns["query_shape"] = pa.array(kept * units, pa.list_(pa.int32()))
+    columns["value"] = pa.LargeListArray.from_arrays(offsets, values.reshape(-1)).cast(pa.list_(pa.int64()))
+    columns["variance"] = pa.array([m.mechanism.variance() for m in measured] * units, pa.float64())
+    gaussian = all(isinstance(m.mechanism, DiscreteGaussian) for m in measured)
+    columns["sigma2" if gaussian else "scale"] = each_unit([m.parameter for m in measured])
+    return pa.table(columns)
+
+
+def read_measurements(plan: Plan, level: str, path: Path) -> NDArray[np.int64]:
+    """Read one part back as geounits x numbers."""
+    flat = pq.read_table(path, columns=["value"])["value"].combine_chunks()
+    if isinstance(flat, pa.ChunkedArray):
+        flat = flat.chunk(0)
+    return np.asarray(flat.flatten()).reshape(-1, numbers_per_unit(plan.at(level)))

@@ -1,0 +1,77 @@
+"""Protected records: one row per person of the protected counts.
+
+The redistricting schema comes out with the column names and codes of the Bureau's privacy-protected microdata files
+(PPMF); any other schema with a column per level and a column per attribute.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from das.encoding import Encoded
+from das.plan import Plan
+
+__all__ = ["comment_of", "table_of_records"]
+
+REDISTRICTING = {"hhgq": 8, "votingage": 2, "hispanic": 2, "cenrace": 63}
+CENSUS_LEVELS = ("state", "county", "tract", "block_group", "block")
+HOUSEHOLD = 0
+
+
+def comment_of(plan: Plan) -> str:
+    """Say in the first line of the file what it is."""
+    return f"protected records of release {plan.name}, plan {plan.digest[:16]}; no row is a person"
+
+
+def table_of_records(plan: Plan, geocodes: NDArray[np.str_], counts: Encoded) -> pa.Table:
+    """Repeat each cell as often as it is counted; ``counts.unit`` are positions in ``geocodes``."""
+    unit, cell = np.repeat(counts.unit, counts.count), np.repeat(counts.cell, counts.count)
+    codes = plan.schema.labels_of(cell)
+    if dict(zip(plan.schema.names, plan.schema.shape, strict=True)) == REDISTRICTING:
+        return pa.table(_ppmf(plan, geocodes, unit, codes))
+    columns = _geography(plan, geocodes, unit)
+    for name, code in codes.items():
+        columns[name] = _coded(code, list(plan.schema.attribute(name).labels))
+    return pa.table(columns)
+
+
+def _ppmf(
+    plan: Plan, geocodes: NDArray[np.str_], unit: NDArray[np.int64], codes: dict[str, NDArray[np.int64]]
+) -> dict[str, pa.Array]:
+    """Column names and codes of the 2020 redistricting person file (census2020 settings, "Output formats")."""
+    n = len(unit)
+    first = np.searchsorted(unit, unit)  # records are ordered by unit: number them within it
+    columns: dict[str, pa.Array] = {
+        "SCHEMA_TYPE_CODE": _coded(np.zeros(n, np.int64), ["MPD"]),
+        "SCHEMA_BUILD_ID": _coded(np.zeros(n, np.int64), ["1.1.0"]),
+    }
+    columns |= _geography(plan, geocodes, unit)
+    columns["EPNUM"] = pa.array(np.arange(n) - first + 1, pa.int64())
+    columns["RTYPE"] = _coded((codes["hhgq"] != HOUSEHOLD).astype(np.int64), ["3", "5"])
+    columns["GQTYPE_PL"] = _coded(codes["hhgq"], [str(i) for i in range(8)])
+    columns["VOTING_AGE"] = _coded(codes["votingage"], ["1", "2"])
+    columns["CENHISP"] = _coded(codes["hispanic"], ["1", "2"])
+    columns["CENRACE"] = _coded(codes["cenrace"], [f"{i:02d}" for i in range(1, 64)])
+    return columns
+
+
+def _geography(plan: Plan, geocodes: NDArray[np.str_], unit: NDArray[np.int64]) -> dict[str, pa.Array]:
+    """Split the leaf's geocode as the Bureau does where the levels are its own; otherwise keep it whole."""
+    levels = plan.settings.geography.levels
+    if tuple(level.name for level in levels) != CENSUS_LEVELS or plan.settings.geography.units is None:
+        return {"GEOID": _coded(unit, geocodes.tolist())}
+    widths = [level.width or 0 for level in levels]
+    cuts = np.cumsum([0, *widths])
+    pieces = {"TABBLKST": 0, "TABBLKCOU": 1, "TABTRACTCE": 2, "TABBLKGRPCE": 3}
+    out = {
+        name: _coded(unit, [code[cuts[i] : cuts[i + 1]] for code in geocodes.tolist()]) for name, i in pieces.items()
+    }
+    # A published block number has four digits, of which the first is its block group.
+    out["TABBLK"] = _coded(unit, [code[-4:] for code in geocodes.tolist()])
+    return out
+
+
+def _coded(code: NDArray[np.int64], labels: list[str]) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(code, pa.int32()), pa.array(labels, pa.string())).dictionary_decode()

@@ -1,0 +1,70 @@
+"""How a level is cut into files: runs of whole families, the same on every runner, so that names and bytes agree."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from geography import Spine
+
+__all__ = ["Part", "families", "parquet_bytes", "parts_of"]
+
+NUMBERS_PER_PART = 4_000_000
+"""About 32 MB of 64-bit numbers: what one worker holds while it writes a part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A contiguous run of a level's geounits, made of whole families.
+
+    Examples
+    --------
+    >>> Part("block", 0, 1, 0, 40).path(Path("measurements")).as_posix()
+    'measurements/block.parquet'
+    >>> Part("block", 1, 3, 40, 90).path(Path("measurements")).as_posix()
+    'measurements/block.parquet/part-00001-of-00003.parquet'
+    """
+
+    level: str
+    index: int
+    of: int
+    start: int
+    stop: int
+
+    def path(self, folder: Path) -> Path:
+        """Where the part's file stands: ``<level>.parquet``, a folder of that name where there are several."""
+        whole = folder / f"{self.level}.parquet"
+        return whole if self.of == 1 else whole / f"part-{self.index:05d}-of-{self.of:05d}.parquet"
+
+
+def families(spine: Spine, level: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Offsets that cut a level into families; the top level is one family."""
+    position = spine.levels.index(level)
+    if position == 0:
+        return np.array([0, spine.size(level)], dtype=np.int64)
+    return spine.first_child(spine.levels[position - 1])
+
+
+def parts_of(spine: Spine, level: str, numbers_per_unit: int, *, at_most: int = NUMBERS_PER_PART) -> list[Part]:
+    """Cut a level into parts of at most ``at_most`` numbers, never through a family."""
+    offsets = families(spine, level)
+    limit = max(1, at_most // max(1, numbers_per_unit))
+    cuts = [0]
+    for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+        if stop - cuts[-1] > limit and start > cuts[-1]:
+            cuts.append(start)
+    cuts.append(int(offsets[-1]))
+    of = len(cuts) - 1
+    return [Part(level, i, of, cuts[i], cuts[i + 1]) for i in range(of)]
+
+
+def parquet_bytes(table: pa.Table) -> bytes:
+    """Write a table as Parquet in memory; the same table gives the same bytes."""
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd", write_statistics=False)
+    return sink.getvalue()

@@ -1,0 +1,51 @@
+"""The privacy statement for machines: what is promised, given what, and whether the ledger agrees."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from das.plan import Plan
+
+__all__ = ["SCHEMA_VERSION", "statement_of"]
+
+SCHEMA_VERSION = 1
+
+
+def statement_of(plan: Plan, *, facts_digest: str, charged: Fraction, seeded: bool) -> dict[str, Any]:
+    """Build ``privacy.json``.
+
+    Parameters
+    ----------
+    plan : Plan
+    facts_digest : str
+        Digest of the public facts t on which the promise is conditional.
+    charged : Fraction
+        What the ledger recorded for this run.
+    seeded : bool
+        Whether the noise came from a testing key; then nothing is promised.
+    """
+    privacy = plan.settings.privacy
+    spent = sum((m.cost for m in plan.measurements), Fraction(0))
+    nominal: dict[str, Any] = {"epsilon": plan.epsilon(), "status": "proved"}
+    if plan.framework == "zcdp":
+        nominal |= {"rho": str(spent), "delta": float(privacy.delta), "conversion": "cks"}
+    else:
+        nominal |= {"epsilon_exact": str(spent), "delta": 0.0, "conversion": "none: pure DP"}
+    return {
+        "version": SCHEMA_VERSION,
+        "release": plan.name,
+        "plan_digest": plan.digest,
+        "facts_digest": facts_digest,
+        "framework": plan.framework,
+        "relation": {"unit": privacy.unit, "kind": str(privacy.neighbours)},
+        "nominal": nominal,
+        "invariants": [{"query": i.query.name, "level": i.level, "reason": i.reason} for i in plan.invariants],
+        "bounds": [
+            {"query": b.query.name, "level": b.level, "sense": b.sense, "source": b.source, "reason": b.reason}
+            for b in plan.bounds
+        ],
+        "structural_zeros": [zero.name for zero in plan.schema.structural_zeros],
+        "ledger_agrees": spent == charged,
+        "seeded": seeded,
+    }

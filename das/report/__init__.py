@@ -1,0 +1,1 @@
+"""One self-contained page per report, and the same in plain text."""

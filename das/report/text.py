@@ -1,0 +1,51 @@
+"""The privacy statement in plain text: what a terminal shows after a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from das.plan import round_up
+
+__all__ = ["summary"]
+
+
+def summary(statement: Mapping[str, Any], folder: Path) -> str:
+    """Say what is promised, given what, and where the files are."""
+    nominal, unit = statement["nominal"], statement["relation"]["unit"]
+    change = {"replace": f"in one {unit}'s record", "add-remove": f"by one {unit}'s presence"}
+    pairs = f"For any two data sets that agree on all that is public below and differ {change[statement['relation']['kind']]},"
+    lines = [f"Release {statement['release']}", ""]
+    if statement["seeded"]:
+        lines += ["TEST RUN: the noise key is known. Nothing below is promised, and this is not a release.", ""]
+    lines += [f"Promised   {pairs}"]
+    epsilon = round_up(nominal["epsilon"], 4)
+    if statement["framework"] == "zcdp":
+        rho = Fraction(nominal["rho"])
+        lines += [
+            f"           the chance of any outcome differs by at most a factor e^{epsilon}, except with",
+            f"           probability {nominal['delta']:.0e} (rho = {rho} = {float(rho):.4f}, zCDP; {nominal['status']}).",
+        ]
+    else:
+        lines += [
+            f"           the chance of any outcome differs by at most a factor e^{epsilon} ({nominal['status']})."
+        ]
+    lines.append("           Nothing is promised about the public facts themselves.")
+    for fact in statement["invariants"]:
+        lines.append(f"Public     {fact['query']} of each {fact['level']}, exactly. {fact['reason']}")
+    for fact in statement["bounds"]:
+        lines.append(
+            f"           {fact['query']} of each {fact['level']} {fact['sense']} {fact['source']}. {fact['reason']}"
+        )
+    for name in statement["structural_zeros"]:
+        lines.append(f"           structural zero {name}")
+    lines.append("           the list of all geounits, empty ones included")
+    lines += [
+        "Checked    counts are nonnegative integers, children sum to parents, public facts hold: verified",
+        f"           the ledger agrees with the plan: {'yes' if statement['ledger_agrees'] else 'NO'}",
+        f"Files      {folder / 'release'}",
+        f"Report     {folder / 'release' / 'privacy.html'}",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,32 @@
+"""Where people are: the spine of geounits, and the areas that do not lie on it.
+
+A `Spine` is a tree of geounits as arrays, level by level. It comes from fixed-width geocodes (`from_geocodes`) or from
+a crosswalk file (`read_crosswalk`); branches may skip levels or end early. `Areas` are sets of leaves off the spine
+(`read_areas`). Both tabulate leaf values. What is wrong with an input is reported all at once, as `ProblemsFound`.
+"""
+
+from geography.areas import Areas, read_areas
+from geography.crosswalk import from_edges, from_wide, read_crosswalk
+from geography.geocode import from_geocodes
+from geography.graph import common_ancestor, path_to_root, to_networkx
+from geography.problems import Problem, ProblemsFound
+from geography.reading import column_names, read_text_columns
+from geography.spine import Spine, Tier
+
+__all__ = [
+    "Areas",
+    "Problem",
+    "ProblemsFound",
+    "Spine",
+    "Tier",
+    "column_names",
+    "common_ancestor",
+    "from_edges",
+    "from_geocodes",
+    "from_wide",
+    "path_to_root",
+    "read_areas",
+    "read_crosswalk",
+    "read_text_columns",
+    "to_networkx",
+]

@@ -1,0 +1,216 @@
+"""The hierarchy as a networkx graph: what a crosswalk claims and what is wrong with it; questions about a spine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeAlias
+
+import networkx as nx
+import numpy as np
+
+from geography.arrays import Codes, Indices
+from geography.findings import Source, listed
+from geography.problems import Problem
+from geography.spine import Spine
+
+Node: TypeAlias = tuple[str, str]
+"""A unit of a spine's graph: level and geocode."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """What a file says: one claim is "this unit, of this level, lies in that parent".
+
+    Parameters
+    ----------
+    levels : tuple of str
+        Top-down.
+    geocode : Codes
+        The geocode of each unit that is mentioned, as child or as parent.
+    child, parent : Indices
+        Per claim, positions in `geocode`; the parent is -1 where none is given.
+    level : Indices
+        Per claim, the child's level as a position in `levels`; -1 where it is unknown.
+    row : Indices
+        Per claim, the position of its row in the source.
+    source : Source
+    """
+
+    levels: tuple[str, ...]
+    geocode: Codes
+    child: Indices
+    parent: Indices
+    level: Indices
+    row: Indices
+    source: Source
+
+    def first_claim(self) -> Indices:
+        """Return the first claim about each unit, -1 for a unit that is only named as a parent."""
+        first = np.full(len(self.geocode), -1, dtype=np.int64)
+        by_row = np.argsort(self.row, kind="stable")[::-1]
+        first[self.child[by_row]] = by_row  # of several claims the last assignment stands, which is the first row
+        return first
+
+    def graph(self) -> nx.DiGraph:
+        """Return the graph of all claims, edges from parent to child."""
+        graph = nx.DiGraph()
+        graph.add_nodes_from(range(len(self.geocode)))
+        has_parent = self.parent >= 0
+        graph.add_edges_from(zip(self.parent[has_parent].tolist(), self.child[has_parent].tolist(), strict=True))
+        return graph
+
+
+def find_problems(claims: Claims) -> list[Problem]:
+    """Say everything that keeps claims from being a tree with ordered levels.
+
+    Examples
+    --------
+    >>> claims = Claims(levels=("state", "county"), geocode=np.array(["01", "01001"]), child=np.array([1]),
+    ...                 parent=np.array([0]), level=np.array([1]), row=np.array([0]), source=Source("geo.csv", 2))
+    >>> print(*find_problems(claims))
+    geo.csv, row 2: parent '01' of county '01001' is never defined; add a row for '01', or correct the parent
+    """
+    first = claims.first_claim()
+    component = np.arange(len(claims.geocode), dtype=np.int64)
+    problems = [*_repeated(claims, first), *_cycles(claims, first, component), *_missing_parents(claims, first)]
+    return problems + _level_order(claims, first, component)
+
+
+def _name(claims: Claims, first: Indices, unit: int) -> str:
+    level = claims.level[first[unit]] if first[unit] >= 0 else -1
+    code = repr(str(claims.geocode[unit]))
+    return code if level < 0 else f"{claims.levels[level]} {code}"
+
+
+def _repeated(claims: Claims, first: Indices) -> list[Problem]:
+    """Find units with two parents, two levels, or two equal rows."""
+    original = first[claims.child]
+    rootless = (claims.parent < 0) & (claims.level > 0) & (claims.level == claims.level[original])  # named as such
+    again = np.flatnonzero((original != np.arange(len(original))) & ~rootless)
+
+    def describe(claim: int) -> Problem:
+        earlier = int(original[claim])
+        row = f"row {claims.source.number(int(claims.row[earlier]))}"
+        name = _name(claims, first, int(claims.child[claim]))
+        if claims.level[claim] != claims.level[earlier]:
+            reason = f"geocode {str(claims.geocode[claims.child[claim]])!r} is of another level in {row}"
+            remedy = "give every unit a geocode of its own"
+        elif claims.parent[claim] != claims.parent[earlier]:
+            here, there = (
+                "no parent" if claims.parent[each] < 0 else _name(claims, first, int(claims.parent[each]))
+                for each in (claim, earlier)
+            )
+            reason = f"{name} has two parents: {here} here, {there} in {row}"
+            remedy = "give it one parent; if codes are unique only within their parent, use nested codes"
+        else:
+            reason, remedy = f"{name} is already in {row}", "keep one of the two rows"
+        return Problem(claims.source.row(int(claims.row[claim])), reason, remedy)
+
+    return listed(again[np.argsort(claims.row[again], kind="stable")], describe, claims.source)
+
+
+def _cycles(claims: Claims, first: Indices, component: Indices) -> list[Problem]:
+    """Name one cycle in each strongly connected part; mark the part's units as one component."""
+    graph = claims.graph()
+    cycles: list[list[int]] = []
+    for part in nx.strongly_connected_components(graph):
+        start = min(part)
+        if len(part) > 1 or graph.has_edge(start, start):
+            component[list(part)] = start
+            edges = nx.find_cycle(graph.subgraph(part), start)
+            cycles.append([child for _, child in reversed(edges)])
+    cycles.sort(key=lambda cycle: int(claims.row[first[cycle[0]]]))
+
+    def describe(i: int) -> Problem:
+        cycle = cycles[i]
+        path = " lies in ".join(_name(claims, first, unit) for unit in [*cycle, cycle[0]])
+        rows = sorted(claims.source.number(int(claims.row[first[unit]])) for unit in cycle)
+        where = f"{claims.source.name}, row" + ("s " if len(rows) > 1 else " ") + ", ".join(map(str, rows))
+        return Problem(where, f"a cycle: {path}", "give one of them a parent outside the cycle")
+
+    return listed(range(len(cycles)), describe, claims.source)
+
+
+def _missing_parents(claims: Claims, first: Indices) -> list[Problem]:
+    """Find parents that have no row of their own, and units below the top that name no parent."""
+    undefined = np.flatnonzero((claims.parent >= 0) & (first[claims.parent] < 0))
+    rootless = np.flatnonzero((claims.parent < 0) & (claims.level > 0))
+
+    def never_defined(claim: int) -> Problem:
+        code = str(claims.geocode[claims.parent[claim]])
+        reason = f"parent {code!r} of {_name(claims, first, int(claims.child[claim]))} is never defined"
+        return Problem(
+            claims.source.row(int(claims.row[claim])), reason, f"add a row for {code!r}, or correct the parent"
+        )
+
+    def no_parent(claim: int) -> Problem:
+        name = f"{claims.levels[claims.level[claim]]} {str(claims.geocode[claims.child[claim]])!r}"
+        remedy = f"give its {claims.levels[claims.level[claim] - 1]}, or its unit of another level above"
+        return Problem(claims.source.row(int(claims.row[claim])), f"{name} has no parent", remedy)
+
+    return [*listed(undefined, never_defined, claims.source), *listed(rootless, no_parent, claims.source)]
+
+
+def _level_order(claims: Claims, first: Indices, component: Indices) -> list[Problem]:
+    """Find parents that are not of a higher level; a cycle breaks the order anyway and has been named."""
+    defined = (claims.parent >= 0) & (first[claims.parent] >= 0)
+    parent_level = np.where(defined, claims.level[first[claims.parent]], -1)
+    same_cycle = defined & (component[claims.parent] == component[claims.child])
+    wrong = (parent_level >= claims.level) & (claims.level >= 0) & defined & ~same_cycle
+
+    def describe(claim: int) -> Problem:
+        child, parent = (_name(claims, first, int(unit[claim])) for unit in (claims.child, claims.parent))
+        reason = f"{child} lies in {parent}, whose level is not above"
+        remedy = f"correct the parent or the order of the levels ({', '.join(claims.levels)})"
+        return Problem(claims.source.row(int(claims.row[claim])), reason, remedy)
+
+    return listed(np.flatnonzero(wrong), describe, claims.source)
+
+
+def to_networkx(spine: Spine) -> nx.DiGraph:
+    """Return the spine as a graph of (level, geocode), edges from parent to child, with `real` on every node.
+
+    Examples
+    --------
+    >>> spine = Spine.from_paths(["state", "county"], [np.array(["01", "01"]), np.array(["01001", "01003"])])
+    >>> sorted(to_networkx(spine).successors(("state", "01")))
+    [('county', '01001'), ('county', '01003')]
+    """
+    graph = nx.DiGraph()
+    for tier in spine.tiers:
+        codes, real = tier.geocodes.tolist(), tier.real.tolist()
+        graph.add_nodes_from(((tier.name, code), {"real": is_real}) for code, is_real in zip(codes, real, strict=True))
+    for above, below in pairwise(spine.tiers):
+        parents = above.geocodes[below.parent].tolist()
+        edges = zip(parents, below.geocodes.tolist(), strict=True)
+        graph.add_edges_from(((above.name, parent), (below.name, child)) for parent, child in edges)
+    return graph
+
+
+def path_to_root(graph: nx.DiGraph, node: Node) -> list[Node]:
+    """Return the node, its parent, and so on up to the top.
+
+    Examples
+    --------
+    >>> spine = Spine.from_paths(["state", "county"], [np.array(["01"]), np.array(["01001"])])
+    >>> path_to_root(to_networkx(spine), ("county", "01001"))
+    [('county', '01001'), ('state', '01')]
+    """
+    path = [node]
+    while parents := list(graph.predecessors(path[-1])):
+        path.append(parents[0])
+    return path
+
+
+def common_ancestor(graph: nx.DiGraph, one: Node, other: Node) -> Node | None:
+    """Return the lowest unit that contains both, None if they lie under different tops.
+
+    Examples
+    --------
+    >>> spine = Spine.from_paths(["state", "county"], [np.array(["01", "01"]), np.array(["01001", "01003"])])
+    >>> common_ancestor(to_networkx(spine), ("county", "01001"), ("county", "01003"))
+    ('state', '01')
+    """
+    above = set(path_to_root(graph, other))
+    return next((node for node in path_to_root(graph, one) if node in above), None)

@@ -1,0 +1,104 @@
+"""The wall: true histograms on one side, noisy measurements and declared public facts on the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+import apache_beam as beam
+import numpy as np
+from numpy.typing import NDArray
+
+from das.encoding import Encoded
+from das.facts import Facts, TrueAnswers
+from das.noise.stream import RunKey, Streams
+from das.plan import Plan
+from das.query import Query
+from das.release.durable import write_atomically
+from das.release.facts_file import table_of_facts
+from das.release.measurements import table_of_measurements
+from das.release.parts import Part, parquet_bytes
+from pipelines.complaints import complaining
+from pipelines.tabulate import read_histogram
+from pipelines.work import Work
+
+__all__ = ["MeasurePart", "noisy_answers", "true_answers_of", "write_facts"]
+
+PUBLIC_FILE = 0o644
+
+
+class MeasurePart(beam.DoFn):
+    """Measure every geounit of a part, the empty ones too.
+
+    Noise is a function of (run key, plan, level, geocode, query), so a bundle that runs twice writes the same bytes.
+    The key is read from the confidential folder by each worker and never travels with the pipeline.
+    """
+
+    def __init__(self, work: Work, histograms: Path, key: Path) -> None:
+        self.work, self.histograms, self.key = work, histograms, key
+
+    def process(self, part: Part) -> Iterator[str]:
+        """Yield the file's name."""
+        plan = self.work.plan
+        geocodes = self.work.spine.geocodes(part.level)[part.start : part.stop]
+        with complaining(self.work.partial):
+            values = noisy_answers(
+                plan, part, geocodes, read_histogram(part, self.histograms), _streams(self.key, plan.digest)
+            )
+            path = part.path(self.work.partial)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            table = table_of_measurements(plan, part.level, geocodes, values)
+            write_atomically(path, parquet_bytes(table), mode=PUBLIC_FILE)
+        yield path.name
+
+
+@lru_cache(maxsize=2)
+def _streams(key: Path, plan_digest: str) -> Streams:
+    return RunKey(key.read_bytes()).streams(plan_digest.encode())
+
+
+def noisy_answers(
+    plan: Plan, part: Part, geocodes: NDArray[np.str_], truth: Encoded, streams: Streams
+) -> NDArray[np.int64]:
+    """Answers of each query with its noise: geounits x numbers, queries side by side in the plan's order."""
+    dense = _dense(truth, part, plan.schema.size)
+    blocks = []
+    for measurement in plan.at(part.level):
+        query, noise = measurement.query, measurement.mechanism
+        names = [(part.level, geocode, query.name, noise.name) for geocode in geocodes.tolist()]
+        blocks.append(query.answer(dense) + noise.draw(streams.bundle(names), query.size))
+    return np.concatenate(blocks, axis=1) if blocks else np.zeros((len(geocodes), 0), dtype=np.int64)
+
+
+def _dense(counts: Encoded, part: Part, cells: int) -> NDArray[np.int64]:
+    dense = np.zeros((part.stop - part.start, cells), dtype=np.int64)
+    dense[counts.unit - part.start, counts.cell] = counts.count
+    return dense
+
+
+def true_answers_of(work: Work, histograms: Path) -> TrueAnswers:
+    """Exact answers for invariants, and for checking that the data obey the declared bounds."""
+
+    def answers(level: str, query: Query) -> NDArray[np.int64]:
+        out = np.zeros((work.spine.size(level), query.size), dtype=np.int64)
+        for part in work.parts(level):
+            counts = read_histogram(part, histograms)
+            np.add.at(out, (counts.unit, query.group_of(counts.cell)), counts.count)
+        return out
+
+    return answers
+
+
+def write_facts(work: Work, facts: Facts) -> None:
+    """Write t: the spine, and for each level a file cut like its measurements."""
+    spine = work.spine
+    write_atomically(work.partial / "spine.parquet", parquet_bytes(spine.to_table()), mode=PUBLIC_FILE)
+    for level, at_level in facts.items():
+        for part in work.parts(level) if at_level else ():
+            units = slice(part.start, part.stop)
+            here = tuple(type(fact)(fact.query, fact.sign, fact.values[units]) for fact in at_level)
+            path = part.path(work.partial)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            table = table_of_facts(work.plan, spine.geocodes(level)[units], here)
+            write_atomically(path, parquet_bytes(table), mode=PUBLIC_FILE)

@@ -1,0 +1,224 @@
+"""The stages as one resumable job: each begins where the one before it was made durable, and none happens twice.
+
+=========  =====================================  =======================================================
+stage      reads                                  makes durable
+=========  =====================================  =======================================================
+tabulate   the input files, the geography         ``confidential/histograms``
+measure    the histograms, the run key            ``release/facts``, ``release/measurements``; the ledger
+estimate   measurements and facts                 ``release/counts``
+publish    counts                                 ``release/tables``, ``release/microdata``
+report     all of the release                     ``config.toml``, ``privacy.*``, ``manifest.json`` (last)
+=========  =====================================  =======================================================
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import apache_beam as beam
+
+from das.engine import STAGES, Progress
+from das.errors import InfeasibleError, InputError, Problem, UsageError
+from das.facts import contradictions, facts_of
+from das.places import spine_of
+from das.plan import Plan, digest_of
+from das.records import chunks, digest_of_files, input_files
+from das.release.custody import Custody
+from das.release.durable import Staging, committed
+from das.release.finish import write_statement
+from das.release.layout import Layout
+from das.release.parts import parquet_bytes
+from pipelines.complaints import raise_complaints
+from pipelines.estimate import DownSweep
+from pipelines.measure import MeasurePart, true_answers_of, write_facts
+from pipelines.publish import PublishRecords, PublishTable, table_tasks
+from pipelines.runners import runner_and_options
+from pipelines.tabulate import Tabulate
+from pipelines.watch import watching
+from pipelines.work import Work
+
+__all__ = ["BeamEngine"]
+
+PUBLIC = 0o755
+
+
+class BeamEngine:
+    """Runs plans on Apache Beam; see :class:`das.engine.Engine`."""
+
+    def run(
+        self,
+        plan: Plan,
+        out: Path,
+        *,
+        upto: str = STAGES[-1],
+        options: Sequence[str] = (),
+        testing_key: str | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Run the plan into ``out``, up to and including a stage."""
+        runner_and_options(options)  # complain about options before anything is written
+        run = _Run(plan, Layout(out), options, progress or (lambda stage, done, of: None))
+        run.custody = Custody.claim(plan, run.layout, testing_key)
+        stages = {
+            "tabulate": run.tabulate,
+            "measure": run.measure,
+            "estimate": run.estimate,
+            "publish": run.publish,
+            "report": run.report,
+        }
+        for stage in STAGES[: STAGES.index(upto) + 1]:
+            begun = datetime.now(UTC)
+            stages[stage]()
+            with run.layout.log.open("a") as log:
+                log.write(f"{begun:%Y-%m-%dT%H:%M:%SZ} {stage} {(datetime.now(UTC) - begun).total_seconds():.1f} s\n")
+
+
+class _Run:
+    """One run in one folder."""
+
+    custody: Custody
+
+    def __init__(self, plan: Plan, layout: Layout, options: Sequence[str], progress: Progress) -> None:
+        self.plan, self.layout, self.options, self.progress = plan, layout, options, progress
+
+    # Each stage asks first whether it already happened.
+
+    def tabulate(self) -> None:
+        """True histograms of every level, into the confidential folder."""
+        if committed(self.layout.release.measurements):
+            return  # nothing after the wall may depend on the records again
+        files = input_files(self.plan)
+        pieces = chunks(self.plan)
+        spine = spine_of(self.plan)
+        key = digest_of({"plan": self.plan.digest, "input": digest_of_files(files), "spine": spine.digest()})
+        folder = self.layout.confidential.histograms
+        if self._happened(folder, key):
+            return
+        with Staging(folder) as staging:
+            staging.write("spine.parquet", parquet_bytes(spine.to_table()))
+            work = Work(self.plan, staging.partial / "spine.parquet", staging.partial)
+
+            def build(pipeline: beam.Pipeline) -> None:
+                _ = pipeline | "chunks" >> beam.Create(pieces) | beam.Reshuffle() | Tabulate(work)
+
+            self._execute("tabulate", staging.partial, build, parts=len(work.all_parts()))
+            staging.commit({"stage": "tabulate", "key": key, "input_digest": digest_of_files(files)})
+
+    def measure(self) -> None:
+        """Noisy measurements and public facts: the only step at which anything is spent."""
+        release, confidential = self.layout.release, self.layout.confidential
+        tabulated = committed(confidential.histograms)
+        if not committed(release.measurements):
+            if tabulated is None:
+                raise UsageError(Problem(str(self.layout.root), "holds no histograms", "run `das tabulate` first"))
+            spine_path = confidential.histograms / "spine.parquet"
+            reading = Work(self.plan, spine_path, confidential.histograms)
+            facts = facts_of(self.plan, reading.spine, true_answers_of(reading, confidential.histograms))
+            conflicts = list(contradictions(facts, reading.spine))
+            if conflicts:
+                raise InfeasibleError(conflicts)
+            # From here on the run is charged; whatever happens, it is charged once.
+            self.custody.reserve(str(tabulated["input_digest"]))
+            if not committed(release.facts):
+                with Staging(release.facts, mode=PUBLIC) as staging:
+                    write_facts(Work(self.plan, spine_path, staging.partial), facts)
+                    staging.commit({"stage": "facts", "key": self.plan.digest})
+            with Staging(release.measurements, mode=PUBLIC) as staging:
+                work = Work(self.plan, release.facts / "spine.parquet", staging.partial)
+                step = MeasurePart(work, confidential.histograms, confidential.key)
+
+                def build(pipeline: beam.Pipeline) -> None:
+                    _ = pipeline | "parts" >> beam.Create(work.all_parts()) | beam.Reshuffle() | beam.ParDo(step)
+
+                self._execute("measure", staging.partial, build, parts=len(work.all_parts()))
+                self._require([part.path(staging.partial) for part in work.all_parts()])
+                staging.commit({"stage": "measure", "key": self.plan.digest})
+        self.custody.settle()
+
+    def estimate(self) -> None:
+        """Conforming integer counts, from measurements and facts alone."""
+        release = self.layout.release
+        measured, facts = committed(release.measurements), committed(release.facts)
+        if measured is None or facts is None:
+            raise UsageError(Problem(str(self.layout.root), "holds no measurements", "run `das measure` first"))
+        key = digest_of(
+            {"measured": measured["files"], "facts": facts["files"], "how": self.plan.settings.estimate.model_dump()}
+        )
+        if self._happened(release.counts, key):
+            return
+        with Staging(release.counts, mode=PUBLIC) as staging:
+            work = Work(self.plan, release.facts / "spine.parquet", staging.partial)
+
+            def build(pipeline: beam.Pipeline) -> None:
+                _ = pipeline | DownSweep(work, release)
+
+            self._execute("estimate", staging.partial, build, parts=2 * len(work.all_parts()))
+            self._require([part.path(staging.partial) for part in work.all_parts()])
+            staging.commit({"stage": "estimate", "key": key})
+
+    def publish(self) -> None:
+        """Tables and records, from the counts alone."""
+        release = self.layout.release
+        counted = committed(release.counts)
+        if counted is None:
+            raise UsageError(Problem(str(self.layout.root), "holds no counts", "run `das estimate` first"))
+        key = digest_of({"counts": counted["files"], "how": self.plan.settings.output.model_dump(mode="json")})
+        if not self._happened(release.tables, key):
+            with Staging(release.tables, mode=PUBLIC) as staging:
+                work = Work(self.plan, release.facts / "spine.parquet", staging.partial)
+                tasks = table_tasks(self.plan)
+
+                def build(pipeline: beam.Pipeline) -> None:
+                    step = PublishTable(work, release)
+                    _ = pipeline | "tables" >> beam.Create(tasks) | beam.Reshuffle() | beam.ParDo(step)
+
+                self._execute("publish", staging.partial, build, parts=len(tasks))
+                self._require([staging.partial / f"{task.file_name(self.plan)}.parquet" for task in tasks])
+                staging.commit({"stage": "tables", "key": key})
+        if self.plan.settings.output.microdata and not self._happened(release.microdata, key):
+            with Staging(release.microdata, mode=PUBLIC) as staging:
+                work = Work(self.plan, release.facts / "spine.parquet", staging.partial)
+                leaves = list(work.parts(self.plan.levels[-1]))
+
+                def build_records(pipeline: beam.Pipeline) -> None:
+                    step = PublishRecords(work, release)
+                    _ = pipeline | "records" >> beam.Create(leaves) | beam.Reshuffle() | beam.ParDo(step)
+
+                self._execute("publish", staging.partial, build_records, parts=len(leaves))
+                staging.commit({"stage": "microdata", "key": key})
+
+    def report(self) -> None:
+        """Config, statement and manifest."""
+        write_statement(self.plan, self.layout.release, self.custody.record())
+
+    def _happened(self, folder: Path, key: str) -> bool:
+        """Whether a stage was done from the same things; if from others, its output is removed."""
+        record = committed(folder)
+        if record is not None and record["key"] == key:
+            return True
+        if record is not None:
+            self.layout.release.manifest.unlink(missing_ok=True)
+            shutil.rmtree(folder)
+        return False
+
+    def _execute(self, stage: str, partial: Path, build: Callable[[beam.Pipeline], None], parts: int) -> None:
+        runner, options = runner_and_options(self.options)
+        pipeline = beam.Pipeline(runner=runner, options=options)
+        build(pipeline)
+        try:
+            with watching(partial, parts, lambda done: self.progress(stage, done, parts)):
+                pipeline.run().wait_until_finish()
+        except Exception:
+            raise_complaints(partial)
+            raise
+        raise_complaints(partial)
+
+    def _require(self, paths: list[Path]) -> None:
+        """A runner's word is not enough: what was to be written must be there."""
+        missing = [path for path in paths if not path.exists()]
+        if missing:
+            remedy = "use another runner; this one lost work without saying so"
+            raise InputError(Problem(missing[0].name, f"{len(missing)} files were not written by the runner", remedy))
