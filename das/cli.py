@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from das import presets
+from das.account import account
 from das.checks import check
 from das.config import load
 from das.engine import STAGES, find_engine
@@ -127,10 +128,11 @@ def check_(config: Path, as_json: bool) -> None:
 def plan_(config: Path, as_json: bool) -> None:
     """Show noise, expected error and cost per geolevel and query; read no record."""
     plan = load(config)
+    accounted = account(plan)
     if as_json:
-        _print_json(plan.to_json())
+        _print_json(plan.to_json() | accounted.sections)
     else:
-        click.echo(plan.explain())
+        click.echo(f"{plan.explain()}\n\n{accounted.text()}\n\nNothing was read of the records, nothing was spent.")
 
 
 @das.command()

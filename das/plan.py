@@ -103,9 +103,9 @@ class Plan:
         return self.settings.privacy.budget
 
     @property
-    def dataset_budget(self) -> Fraction:
-        """What may ever be spent on this data set: as configured, or this release and no other."""
-        return self.settings.input.budget or self.budget
+    def dataset_budget(self) -> Fraction | None:
+        """What may ever be spent on this data set, where the config says so; otherwise the ledger's total stands."""
+        return self.settings.input.budget
 
     def at(self, level: str) -> tuple[Measurement, ...]:
         """The measurements of one level, in the strategy's order."""
@@ -218,7 +218,7 @@ class Plan:
             lines.append(f"public bound:  {b.query.name} at {b.level} {b.sense} {b.factor} x {b.source}")
         for zero in self.schema.structural_zeros:
             lines.append(f"impossible:    {zero.name}")
-        lines.append(f"plan digest {self.digest[:16]}; nothing was read, nothing was spent")
+        lines.append(f"plan digest {self.digest[:16]}")
         return "\n".join(lines)
 
 

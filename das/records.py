@@ -18,7 +18,7 @@ from das.errors import InputError, Problem
 from das.plan import Plan
 from geography.findings import nearest
 
-__all__ = ["Batch", "Chunk", "chunks", "digest_of_files", "input_files", "read"]
+__all__ = ["Batch", "Chunk", "chunks", "digest_of_input", "fingerprints", "input_files", "read"]
 
 COPY_AGAIN = "copy or write the file again"
 
@@ -68,13 +68,25 @@ def input_files(plan: Plan) -> list[Path]:
     return sorted(set(found))
 
 
-def digest_of_files(files: list[Path]) -> str:
-    """SHA-256 over the contents of the files, whatever their names and folders."""
-    digests = []
+def fingerprints(files: list[Path]) -> list[dict[str, str]]:
+    """Name and SHA-256 of each file: confidential, because whoever guesses the contents can check the guess."""
+    out = []
     for path in files:
         with path.open("rb") as file:
-            digests.append(hashlib.file_digest(file, "sha256").hexdigest())
-    return hashlib.sha256("\n".join(sorted(digests)).encode()).hexdigest()
+            out.append({"name": path.name, "sha256": hashlib.file_digest(file, "sha256").hexdigest()})
+    return out
+
+
+def digest_of_input(prints: list[dict[str, str]]) -> str:
+    """SHA-256 over the contents of the files, whatever their names and folders.
+
+    Examples
+    --------
+    >>> one, two = {"name": "a.csv", "sha256": "aa"}, {"name": "b.csv", "sha256": "bb"}
+    >>> digest_of_input([one, two]) == digest_of_input([two, one | {"name": "c.csv"}])
+    True
+    """
+    return hashlib.sha256("\n".join(sorted(each["sha256"] for each in prints)).encode()).hexdigest()
 
 
 def columns_of(plan: Plan) -> list[str]:

@@ -41,10 +41,10 @@ def complaining(folder: Path) -> Iterator[None]:
         raise
 
 
-def raise_complaints(folder: Path) -> None:
+def raise_complaints(*folders: Path) -> None:
     """Raise what workers left, if anything: each problem once, in a fixed order."""
     kinds: dict[str, set[Problem]] = {}
-    for path in folder.glob(f"{PREFIX}*.json"):
+    for path in (path for folder in folders for path in folder.glob(f"{PREFIX}*.json")):
         content = json.loads(path.read_bytes())
         kinds.setdefault(content["kind"], set()).update(Problem(*item) for item in content["problems"])
     for kind, problems in sorted(kinds.items()):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 
 import apache_beam as beam
@@ -32,30 +31,29 @@ class MeasurePart(beam.DoFn):
     """Measure every geounit of a part, the empty ones too.
 
     Noise is a function of (run key, plan, level, geocode, query), so a bundle that runs twice writes the same bytes.
-    The key is read from the confidential folder by each worker and never travels with the pipeline.
+    The key is read from the confidential folder by each worker, for this run, and never travels with the pipeline.
     """
+
+    streams: Streams
 
     def __init__(self, work: Work, histograms: Path, key: Path) -> None:
         self.work, self.histograms, self.key = work, histograms, key
+
+    def setup(self) -> None:
+        """Read the key; nothing that outlives this step may hold it, or a second run would draw the same noise."""
+        self.streams = RunKey(self.key.read_bytes()).streams(self.work.plan.digest.encode())
 
     def process(self, part: Part) -> Iterator[str]:
         """Yield the file's name."""
         plan = self.work.plan
         geocodes = self.work.spine.geocodes(part.level)[part.start : part.stop]
         with complaining(self.work.partial):
-            values = noisy_answers(
-                plan, part, geocodes, read_histogram(part, self.histograms), _streams(self.key, plan.digest)
-            )
+            values = noisy_answers(plan, part, geocodes, read_histogram(part, self.histograms), self.streams)
             path = part.path(self.work.partial)
             path.parent.mkdir(parents=True, exist_ok=True)
             table = table_of_measurements(plan, part.level, geocodes, values)
             write_atomically(path, parquet_bytes(table), mode=PUBLIC_FILE)
         yield path.name
-
-
-@lru_cache(maxsize=2)
-def _streams(key: Path, plan_digest: str) -> Streams:
-    return RunKey(key.read_bytes()).streams(plan_digest.encode())
 
 
 def noisy_answers(

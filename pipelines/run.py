@@ -30,6 +30,7 @@ from das.release.custody import Custody
 from das.release.durable import Staging, committed
 from das.release.finish import write_statement
 from das.release.layout import Layout
+from das.release.manifest import verify_release
 from das.release.parts import parquet_bytes
 from pipelines.complaints import raise_complaints
 from pipelines.estimate import DownSweep
@@ -104,7 +105,7 @@ class _Run:
             def build(pipeline: beam.Pipeline) -> None:
                 _ = pipeline | "chunks" >> beam.Create(pieces) | beam.Reshuffle() | Tabulate(work)
 
-            self._execute("tabulate", staging.partial, build, parts=len(work.all_parts()))
+            self._execute("tabulate", (staging.partial,), build, parts=len(work.all_parts()))
             staging.commit({"stage": "tabulate", "key": key, "input_digest": digest_of_files(files)})
 
     def measure(self) -> None:
@@ -133,7 +134,7 @@ class _Run:
                 def build(pipeline: beam.Pipeline) -> None:
                     _ = pipeline | "parts" >> beam.Create(work.all_parts()) | beam.Reshuffle() | beam.ParDo(step)
 
-                self._execute("measure", staging.partial, build, parts=len(work.all_parts()))
+                self._execute("measure", (staging.partial,), build, parts=len(work.all_parts()))
                 self._require([part.path(staging.partial) for part in work.all_parts()])
                 staging.commit({"stage": "measure", "key": self.plan.digest})
         self.custody.settle()
@@ -155,7 +156,7 @@ class _Run:
             def build(pipeline: beam.Pipeline) -> None:
                 _ = pipeline | DownSweep(work, release)
 
-            self._execute("estimate", staging.partial, build, parts=2 * len(work.all_parts()))
+            self._execute("estimate", (staging.partial,), build, parts=2 * len(work.all_parts()))
             self._require([part.path(staging.partial) for part in work.all_parts()])
             staging.commit({"stage": "estimate", "key": key})
 
@@ -166,32 +167,35 @@ class _Run:
         if counted is None:
             raise UsageError(Problem(str(self.layout.root), "holds no counts", "run `das estimate` first"))
         key = digest_of({"counts": counted["files"], "how": self.plan.settings.output.model_dump(mode="json")})
-        if not self._happened(release.tables, key):
-            with Staging(release.tables, mode=PUBLIC) as staging:
-                work = Work(self.plan, release.facts / "spine.parquet", staging.partial)
-                tasks = table_tasks(self.plan)
+        if self._happened(release.tables, key) and self._happened(release.microdata, key):
+            return
+        for folder in (release.tables, release.microdata):
+            self._remove(folder)
+        with Staging(release.tables, mode=PUBLIC) as tables, Staging(release.microdata, mode=PUBLIC) as microdata:
+            spine_path = release.facts / "spine.parquet"
+            tabulating = Work(self.plan, spine_path, tables.partial)
+            listing = Work(self.plan, spine_path, microdata.partial)
+            tasks = table_tasks(self.plan)
+            leaves = list(listing.parts(self.plan.levels[-1])) if self.plan.settings.output.microdata else []
 
-                def build(pipeline: beam.Pipeline) -> None:
-                    step = PublishTable(work, release)
-                    _ = pipeline | "tables" >> beam.Create(tasks) | beam.Reshuffle() | beam.ParDo(step)
+            def build(pipeline: beam.Pipeline) -> None:
+                steps = (
+                    ("tables", tasks, PublishTable(tabulating, release)),
+                    ("records", leaves, PublishRecords(listing, release)),
+                )
+                for name, work, step in steps:
+                    spread = pipeline | name >> beam.Create(work) | f"spread {name}" >> beam.Reshuffle()
+                    _ = spread | f"write {name}" >> beam.ParDo(step)
 
-                self._execute("publish", staging.partial, build, parts=len(tasks))
-                self._require([staging.partial / f"{task.file_name(self.plan)}.parquet" for task in tasks])
-                staging.commit({"stage": "tables", "key": key})
-        if self.plan.settings.output.microdata and not self._happened(release.microdata, key):
-            with Staging(release.microdata, mode=PUBLIC) as staging:
-                work = Work(self.plan, release.facts / "spine.parquet", staging.partial)
-                leaves = list(work.parts(self.plan.levels[-1]))
-
-                def build_records(pipeline: beam.Pipeline) -> None:
-                    step = PublishRecords(work, release)
-                    _ = pipeline | "records" >> beam.Create(leaves) | beam.Reshuffle() | beam.ParDo(step)
-
-                self._execute("publish", staging.partial, build_records, parts=len(leaves))
-                staging.commit({"stage": "microdata", "key": key})
+            self._execute("publish", (tables.partial, microdata.partial), build, parts=len(tasks) + len(leaves))
+            self._require([tables.partial / f"{task.file_name(self.plan)}.parquet" for task in tasks])
+            microdata.commit({"stage": "microdata", "key": key})
+            tables.commit({"stage": "tables", "key": key})
 
     def report(self) -> None:
-        """Config, statement and manifest."""
+        """Config, statement and manifest; a release that is complete and unchanged stays as it is."""
+        if self.layout.release.manifest.exists() and not verify_release(self.layout.release):
+            return
         write_statement(self.plan, self.layout.release, self.custody.record())
 
     def _happened(self, folder: Path, key: str) -> bool:
@@ -199,22 +203,28 @@ class _Run:
         record = committed(folder)
         if record is not None and record["key"] == key:
             return True
-        if record is not None:
-            self.layout.release.manifest.unlink(missing_ok=True)
-            shutil.rmtree(folder)
+        self._remove(folder)
         return False
 
-    def _execute(self, stage: str, partial: Path, build: Callable[[beam.Pipeline], None], parts: int) -> None:
+    def _remove(self, folder: Path) -> None:
+        """Take back a stage's output, and with it the manifest that vouched for it."""
+        if folder.exists():
+            self.layout.release.manifest.unlink(missing_ok=True)
+            shutil.rmtree(folder)
+
+    def _execute(
+        self, stage: str, partials: tuple[Path, ...], build: Callable[[beam.Pipeline], None], parts: int
+    ) -> None:
         runner, options = runner_and_options(self.options)
         pipeline = beam.Pipeline(runner=runner, options=options)
         build(pipeline)
         try:
-            with watching(partial, parts, lambda done: self.progress(stage, done, parts)):
+            with watching(partials, parts, lambda done: self.progress(stage, done, parts)):
                 pipeline.run().wait_until_finish()
         except Exception:
-            raise_complaints(partial)
+            raise_complaints(*partials)
             raise
-        raise_complaints(partial)
+        raise_complaints(*partials)
 
     def _require(self, paths: list[Path]) -> None:
         """A runner's word is not enough: what was to be written must be there."""

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Sequence
 
-from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions, WorkerOptions
 from apache_beam.runners import create_runner
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineRunner
+from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from das.errors import Problem, UsageError
 
 __all__ = ["runner_and_options"]
 
-LOCAL = {"in-memory": "in_memory", "directrunner": "in_memory", "multi-process": "multi_processing"}
+IN_MEMORY = ("in-memory", "directrunner")
+MULTI_PROCESS = "multi-process"
 
 
 def runner_and_options(arguments: Sequence[str]) -> tuple[PipelineRunner, PipelineOptions]:
@@ -27,7 +30,8 @@ def runner_and_options(arguments: Sequence[str]) -> tuple[PipelineRunner, Pipeli
 
     >>> runner, options = runner_and_options(["--runner=multi-process", "--direct_num_workers=2"])
     """
-    logging.getLogger("apache_beam").setLevel(logging.ERROR)
+    # Beam logs what a step stumbled over, which may quote data: only das speaks to the user.
+    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
     named = [a.split("=", 1)[1] for a in arguments if a.startswith("--runner=")] or ["in-memory"]
     others = [a for a in arguments if not a.startswith("--runner=")]
     name = named[-1].lower()
@@ -37,15 +41,18 @@ def runner_and_options(arguments: Sequence[str]) -> tuple[PipelineRunner, Pipeli
     )
     if unknown:
         raise UsageError(Problem(f"option --{sorted(unknown)[0]}", "is unknown to Beam", "see Beam's pipeline options"))
-    if name in LOCAL:
-        direct = options.view_as(DirectOptions)
-        direct.direct_running_mode = LOCAL[name]
-        if LOCAL[name] == "multi_processing" and direct.direct_num_workers == 1:
-            direct.direct_num_workers = os.cpu_count() or 1
+    options.view_as(WorkerOptions).default_sdk_harness_log_level = "CRITICAL"
+    if name in IN_MEMORY:
         return FnApiRunner(), options
+    if name == MULTI_PROCESS:
+        direct = options.view_as(DirectOptions)
+        if direct.direct_num_workers == 1:
+            direct.direct_num_workers = os.cpu_count() or 1
+        worker = SubprocessSDKEnvironment.from_command_string(f"{sys.executable} -m pipelines.worker")
+        return FnApiRunner(default_environment=worker), options
     options.view_as(StandardOptions).runner = named[-1]
     try:
         return create_runner(named[-1]), options
     except (ValueError, ImportError):
-        known = ", ".join(["in-memory", "multi-process", "FlinkRunner", "SparkRunner", "DataflowRunner"])
+        known = ", ".join([IN_MEMORY[0], MULTI_PROCESS, "FlinkRunner", "SparkRunner", "DataflowRunner"])
         raise UsageError(Problem(f"--runner={named[-1]}", "is no runner that can be used here", known)) from None

@@ -13,13 +13,14 @@ EVERY_SECONDS = 0.25
 
 
 @contextmanager
-def watching(folder: Path, parts: int, tell: Callable[[int], None]) -> Iterator[None]:
+def watching(folders: tuple[Path, ...], parts: int, tell: Callable[[int], None]) -> Iterator[None]:
     """Tell how many of the stage's files are there, until the stage ends."""
     ended = threading.Event()
 
     def look() -> None:
         while not ended.wait(EVERY_SECONDS):
-            tell(min(parts, sum(1 for path in folder.rglob("*.parquet") if not path.name.startswith("."))))
+            written = (path for folder in folders for path in folder.rglob("*.parquet"))
+            tell(min(parts, sum(1 for path in written if path.is_file() and not path.name.startswith("."))))
 
     watcher = threading.Thread(target=look, daemon=True)
     tell(0)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from das.config import load
 from das.population import CENRACE, HHGQ, HISPANIC, VOTINGAGE
 from das.query import parse_query
 from das.schema import Attribute, Schema, StructuralZero
@@ -37,7 +38,7 @@ def schema_of(preset: dict[str, Any]) -> Schema:
     )
 
 
-@pytest.mark.parametrize("name", [*PRESETS, "demo"])
+@pytest.mark.parametrize("name", PRESETS)
 def test_every_table_of_shares_sums_to_one_exactly(name: str) -> None:
     strategy = content(name)["strategy"]
     assert strategy["geolevels"].keys() == strategy["queries"].keys()
@@ -126,7 +127,7 @@ def test_noise_has_the_published_size(level: str, query: str, deviation: float) 
 def test_the_persons_schema_has_the_published_cells_and_the_labels_of_the_generator() -> None:
     schema = schema_of(content("pl94-2020-persons-us"))
     assert tuple(a.labels for a in schema.attributes) == (HHGQ, VOTINGAGE, HISPANIC, CENRACE)
-    sizes = {name: parse_query(schema, name).size for name in content("demo")["strategy"]["queries"]["block"]}
+    sizes = {name: parse_query(schema, name).size for name in content("pl94-2020-persons-us")["strategy"]["queries"]["block"]}
     assert sizes == {
         "total": 1,
         "cenrace": 63,
@@ -144,15 +145,16 @@ def test_the_persons_schema_has_the_published_cells_and_the_labels_of_the_genera
 
 
 def test_the_demo_is_production_without_the_nation() -> None:
-    demo, preset = content("demo"), content("pl94-2020-persons-us")
-    assert demo["privacy"] == preset["privacy"]
-    assert demo["schema"] == {"preset": "pl94-2020"}
+    demo, preset = load(ROOT / "config" / "demo.toml"), content("pl94-2020-persons-us")
+    assert content("demo")["privacy"] == preset["privacy"]
     below = {level: Fraction(share) for level, share in preset["strategy"]["geolevels"].items() if level != "us"}
-    shares = {level: Fraction(share) for level, share in demo["strategy"]["geolevels"].items()}
-    assert shares == {level: share / sum(below.values()) for level, share in below.items()}
-    for level, table in demo["strategy"]["queries"].items():
-        assert table == preset["strategy"]["queries"][level]
-    assert [(b["sense"], b.get("factor", 1), b["source"]) for b in demo["bound"]] == [
+    expected = {
+        (level, query): share / sum(below.values()) * Fraction(inside)
+        for level, share in below.items()
+        for query, inside in preset["strategy"]["queries"][level].items()
+    }
+    assert {(m.level, m.query.name): m.share for m in demo.measurements} == expected
+    assert [(b.sense, b.factor, b.source) for b in demo.bounds] == [
         (">=", 1, "facilities.csv"),
         ("<=", 99999, "facilities.csv"),
     ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import combinations, product
 from types import MappingProxyType
 
@@ -143,25 +144,24 @@ def attribute_changes(
     """
     per_attribute = []
     for axis, (name, size) in enumerate(plan.attributes):
-        trivial = (0,) * size
-        maps = {query: maps[axis] or trivial for query, maps in plan.queries.items()}
-        distinct = sorted({trivial, *maps.values()})
-        apart = np.array([np.not_equal.outer(m, m).ravel() for m in distinct])
-        patterns, which = np.unique(apart, axis=1, return_inverse=True)
+        maps = {query: maps[axis] for query, maps in plan.queries.items()}
+        distinct = tuple(sorted({m for m in maps.values() if m is not None}))
+        codes = _separation_codes(distinct, size)
         choices = []
-        for pattern, column in enumerate(patterns.T):
-            seen = frozenset(query for query, m in maps.items() if column[distinct.index(m)])
+        for code in np.unique(codes):
+            seen = frozenset(q for q, m in maps.items() if m is not None and int(code) >> distinct.index(m) & 1)
             if not seen & keep and (not seen or only is None or name in only):
-                choices.append((seen, (which == pattern).reshape(size, size)))
+                choices.append((seen, codes, code))
         per_attribute.append(choices)
     combined = [
-        (frozenset[str]().union(*(seen for seen, _ in choice)), [pairs for _, pairs in choice])
-        for choice in product(*per_attribute)
+        (frozenset[str]().union(*(seen for seen, _, _ in choice)), choice) for choice in product(*per_attribute)
     ]
     combined.sort(key=lambda option: (-len(option[0]), sorted(option[0])))
     largest: list[frozenset[str]] = []
-    for seen, pairs in combined:
-        if not any(seen <= other for other in largest) and _realised(plan.possible, pairs):
+    for seen, choice in combined:
+        if any(seen <= other for other in largest):
+            continue
+        if plan.possible is None or _realised(plan.possible, [codes == code for _, codes, code in choice]):
             largest.append(seen)
     return tuple(largest)
 
@@ -251,12 +251,22 @@ def separable_cells(plan: HierarchicalPlan, query: str) -> Iterator[frozenset[st
             yield frozenset(apart)
 
 
-def _realised(possible: npt.NDArray[np.bool_] | None, pairs: list[npt.NDArray[np.bool_]]) -> bool:
+@lru_cache(maxsize=256)
+def _separation_codes(maps: tuple[tuple[int, ...], ...], size: int) -> npt.NDArray[np.int64]:
+    """For each two values of an attribute, which of these maps tell them apart, as the bits of a number."""
+    if len(maps) > 62:
+        raise ConfigError(Problem("queries", "they use more than 62 recodes of one attribute", "use fewer recodes"))
+    codes = np.zeros((size, size), dtype=np.int64)
+    for bit, cells in enumerate(maps):
+        codes |= np.not_equal.outer(cells, cells).astype(np.int64) << bit
+    codes.setflags(write=False)
+    return codes
+
+
+def _realised(possible: npt.NDArray[np.bool_], pairs: list[npt.NDArray[np.bool_]]) -> bool:
     """Tell whether two possible cells differ, attribute by attribute, as the pair matrices allow."""
-    if possible is None:
-        return True
     reachable = possible.astype(np.float64)
     for axis, allowed in enumerate(pairs):
-        reachable = np.moveaxis(np.tensordot(allowed.astype(np.float64), reachable, axes=(0, axis)), 0, axis)
-        reachable = np.minimum(reachable, 1.0)
+        reached = np.tensordot(allowed.astype(np.float64), reachable, axes=(0, axis))
+        reachable = np.minimum(np.moveaxis(reached, 0, axis), 1.0)
     return bool(np.any(possible & (reachable > 0)))

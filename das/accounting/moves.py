@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
 from types import MappingProxyType
 
 from das.accounting.events import ACCOUNTANTS, Change, Event, Loss, NotSupported, total_loss
@@ -134,14 +135,14 @@ def unconstrained_moves(plan: HierarchicalPlan, secret: Secret | None = None) ->
     wanted = secret or Secret(name="anything about one person")
     place = _divergence(plan, wanted, -1)
     for separated in attribute_changes(plan, only=wanted.attributes):
-        yield _move(wanted.name, 1, plan, _same_change(RecordChange(place, separated), 1))
+        yield _move(wanted.name, 1, plan, _same_changes((RecordChange(place, separated),)))
 
 
 def within_class_moves(plan: HierarchicalPlan, secret: Secret | None = None) -> Iterator[Move]:
     """One record changes and every invariant stays as it is."""
     wanted = secret or Secret(name="one person, nothing public changes")
     for change in _within_class(plan, wanted):
-        yield _move(wanted.name, 1, plan, _same_change(change, 1))
+        yield _move(wanted.name, 1, plan, _same_changes((change,)))
 
 
 def exchange_moves(plan: HierarchicalPlan, secret: Secret | None = None) -> Iterator[Move] | NotSupported:
@@ -156,11 +157,14 @@ def exchange_moves(plan: HierarchicalPlan, secret: Secret | None = None) -> Iter
 
 
 def ball_moves(plan: HierarchicalPlan, radius: int) -> Iterator[Move] | NotSupported:
-    """At most `radius` records change and every invariant stays: at worst all make the same change inside a class."""
+    """At most `radius` records change and every invariant stays: at worst each changes inside its class, all alike."""
     if radius > 1 and isinstance(finest := finest_invariant(plan), NotSupported):
         return finest
-    words = f"{radius} people make the same change, nothing public changes"
-    return (_move(words, radius, plan, _same_change(change, radius)) for change in _within_class(plan, Secret(name="")))
+    words = f"{radius} people change, nothing public changes"
+    inside = tuple(_within_class(plan, Secret(name="")))
+    return (
+        _move(words, radius, plan, _same_changes(chosen)) for chosen in combinations_with_replacement(inside, radius)
+    )
 
 
 def secret_moves(plan: HierarchicalPlan, secret: Secret) -> Iterator[Move] | NotSupported:
@@ -224,8 +228,14 @@ def _exchanges(plan: HierarchicalPlan, finest: tuple[str, str], secret: Secret |
                 yield _move(wanted.name, 2, plan, trade(first, _in_one_cell_unless(apart)))
 
 
-def _same_change(change: RecordChange, records: int) -> AnswerChange:
-    return lambda depth, query: (records, -records) if change.seen_by(depth, query) else ()
+def _same_changes(changes: tuple[RecordChange, ...]) -> AnswerChange:
+    """All records that show in an answer leave one cell for one other: the largest change that many can make."""
+
+    def change(depth: int, query: str) -> Change:
+        shown = sum(change.seen_by(depth, query) for change in changes)
+        return (shown, -shown) if shown else ()
+
+    return change
 
 
 def _in_one_geounit_above(place: int) -> Callable[[int, str], bool]:

@@ -81,17 +81,18 @@ class TablePlan:
 def secret_pair_moves(facts: TableFacts, before: int, after: int) -> Moves:
     """Changes of the histogram when some record turns from one cell into another with the fewest others changing.
 
-    Every data set that agrees with the public facts and every smallest compensation counts. No rows means that no data set
-    with such a change exists: the secret is unprotected, not free.
+    Every data set that agrees with the public facts and every smallest compensation counts. No rows means that no data
+    set with such a change exists: the secret is unprotected, not free.
 
     Examples
     --------
     >>> margins = ((1, 1, 0, 0), (0, 0, 1, 1), (1, 0, 1, 0), (0, 1, 0, 1))
     >>> facts = TableFacts(cells=4, invariants=margins, values=(2, 1, 2, 1), records=3)
     >>> secret_pair_moves(facts, 0, 3).tolist()
-    [[-1, 1, 1, -1], [0, 0, 0, 0], [1, -1, -1, 1]]
+    [[0, 0, 0, 0], [1, -1, -1, 1]]
     """
-    space, found = data_space(facts), set()
+    space = data_space(facts)
+    found: set[Row] = set()
     targets = space[space[:, after] > 0]
     for x in space[space[:, before] > 0]:
         rest = x.copy()

@@ -100,7 +100,7 @@ def relative_bits(weights: Weights, k: int) -> int:
     return int(1 << (needed - 1).bit_length())
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=4)
 def enclose_tails(weights: Weights, bits: int) -> tuple[tuple[int, int], ...]:
     """Return enclosures of P(X >= k), k = 1, 2, ..., in units of 2**-bits, until the probability is about one unit.
 
@@ -139,3 +139,16 @@ def enclose_tails(weights: Weights, bits: int) -> tuple[tuple[int, int], ...]:
         sums.append((sum_lower, sum_upper))
     total_lower, total_upper = one + 2 * sum_lower, one + 2 * sum_upper
     return tuple(((low << bits) // total_upper, _over(high << bits, total_lower)) for low, high in reversed(sums))
+
+
+@lru_cache(maxsize=256)
+def probability_of_zero(weights: Weights) -> Fraction:
+    """Return P(X = 0) = 1 - 2 P(X >= 1) to more than a hundred bits; every other probability is its multiple.
+
+    Examples
+    --------
+    >>> round(float(probability_of_zero(Weights(Fraction(1, 2), Fraction(0)))), 6)
+    0.398942
+    """
+    lower, upper = enclose_tails(weights, 192)[0]
+    return 1 - Fraction(lower + upper, 1 << 192)

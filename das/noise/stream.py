@@ -119,12 +119,14 @@ class Streams:
             prefix = shared.get((geolevel, query, mechanism))
             if prefix is None:
                 prefix = shared[geolevel, query, mechanism] = self._unnamed.copy()
-                prefix.update(_netstring(geolevel) + _netstring(query) + _netstring(mechanism))
+                # Every part stands behind its length, so that no two names share an encoding.
+                parts = f"{len(geolevel)}:{geolevel},{len(query)}:{query},{len(mechanism)}:{mechanism},"
+                prefix.update(parts.encode())
             name = prefix.copy()
-            name.update(_netstring(geocode))
+            name.update(f"{len(geocode)}:{geocode},".encode())
             nonces += name.digest()
             nonces += b"\0\0\0\0"  # where the counter goes
-        return Bundle(self._desk, self._name_key, bytes(nonces))
+        return Bundle(self._desk, self._name_key, nonces)
 
     def bits(self, name: tuple[str, str, str, str]) -> Bits:
         """Return unlimited bits of one stream as a whole, for the reference samplers."""
@@ -140,7 +142,7 @@ class Bundle:
 
     __slots__ = ("_desk", "_name_key", "_nonces", "count")
 
-    def __init__(self, desk: _Desk, name_key: bytes, nonces: bytes) -> None:
+    def __init__(self, desk: _Desk, name_key: bytes, nonces: bytearray) -> None:
         self._desk = desk
         self._name_key = name_key
         # Sixteen bytes as two integers; the upper half of the second is free for the counter.
@@ -187,6 +189,11 @@ class Bundle:
         blocks[:, 1] += positions << 32
         keystream: NDArray[np.uint64] = np.frombuffer(self._desk.encrypt_deep(blocks.tobytes()), dtype="<u8")
         return keystream[::2] >> np.uint64(16)
+
+    def more_at(self, stream: int, position: int) -> int:
+        """Return the same 48 bits for one place."""
+        block = self._nonces[stream].tobytes()[:12] + position.to_bytes(4, "little")
+        return int.from_bytes(self._desk.encrypt_deep(block)[2:8], "little")
 
     def bits(self, stream: int, position: int) -> Bits:
         """Return the unlimited bits that belong to one position of one stream."""
@@ -235,8 +242,3 @@ class Bits:
         self._pool >>= count
         self._available -= count
         return taken
-
-
-def _netstring(text: str) -> bytes:
-    """Return the text behind its length, so that no two lists of names share an encoding."""
-    return f"{len(text)}:{text},".encode()

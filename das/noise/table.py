@@ -6,6 +6,8 @@ A draw is the inverse of the distribution function F at a uniform real U, whose 
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -19,6 +21,7 @@ from das.noise.stream import Bits, Bundle
 WORD_BITS = 64
 GUIDE_BITS = 16
 MAX_THRESHOLDS = 2**18  # 2 MB; beyond it a table costs more to build than it saves
+_FEW = 8
 _PRECISIONS = tuple(192 << n for n in range(6))
 
 
@@ -63,26 +66,44 @@ class Table:
                 open_places.append(unsure + start)
         if open_places:
             places = np.concatenate(open_places)
-            cells = self.open_cells.take(draws.take(places))
-            draws[places] = self._read_on(bundle, *np.divmod(places, n), cells)
+            draws[places] = self._read_on(bundle, n, places, self.open_cells.take(draws.take(places)))
         return draws.reshape(bundle.count, n)
 
     def _read_on(
-        self, bundle: Bundle, streams: NDArray[np.intp], positions: NDArray[np.intp], cells: NDArray[np.uint64]
-    ) -> NDArray[np.int64]:
-        """Decide draws whose first 16 bits did not suffice by 48 more bits, or by as many as it takes."""
+        self, bundle: Bundle, n: int, places: NDArray[np.intp], cells: NDArray[np.uint64]
+    ) -> Sequence[int] | NDArray[np.int64]:
+        """Decide draws whose first 16 bits, the cells, did not suffice, by 48 more bits or by as many as it takes."""
+        if len(places) <= _FEW:  # a small call meets one or two: plain integers are then faster than arrays
+            return [
+                self._read_on_at(bundle, *divmod(place, n), cell)
+                for place, cell in zip(places.tolist(), cells.tolist(), strict=True)
+            ]
+        streams, positions = np.divmod(places, n)
         words = cells | bundle.more(streams, positions)
         at = self.thresholds[1:].searchsorted(words, side="right")  # thresholds[at] <= word < thresholds[at + 1]
         draws = at + self.least
-        for i in (self.thresholds.take(at) == words).nonzero()[0]:
-            bits = bundle.bits(int(streams[i]), int(positions[i]))
-            draws[i] = _as_int64(decide_exactly(self.weights, int(words[i]), bits))
+        for i in (self.thresholds.take(at) == words).nonzero()[0].tolist():
+            draws[i] = self._read_on_at(bundle, int(streams[i]), int(positions[i]), int(cells[i]))
         return draws
+
+    def _read_on_at(self, bundle: Bundle, stream: int, position: int, cell: int) -> int:
+        word = cell | bundle.more_at(stream, position)
+        at = bisect_right(self.thresholds.data, word, lo=1) - 1  # thresholds[at] <= word < thresholds[at + 1]
+        if self.thresholds.data[at] < word:
+            return at + self.least
+        return as_int64(decide_exactly(self.weights, word, bundle.bits(stream, position)))
 
 
 @lru_cache(maxsize=256)
 def table_of(weights: Weights) -> Table | None:
-    """Return the table of a distribution, kept for the next call; None where it would be too large."""
+    """Return the table of a distribution, kept for the next call; None where it would be too large.
+
+    Examples
+    --------
+    >>> from fractions import Fraction
+    >>> table_of(Weights(Fraction(1, 10**20), Fraction(0))) is None
+    True
+    """
     return build_table(weights) if 2 * weights.reach(WORD_BITS) <= MAX_THRESHOLDS else None
 
 
@@ -140,12 +161,12 @@ def _tail_thresholds(weights: Weights) -> list[int]:
     )
 
 
-def decide_exactly(weights: Weights, word: int, bits: Bits, word_bits: int = WORD_BITS) -> int:
-    """Return the draw of U = 0.word..., reading further bits of U until the draw is certain.
+def decide_exactly(weights: Weights, word: int, bits: Bits) -> int:
+    """Return the draw of U = 0.word... in binary, reading further bits of U until the draw is certain.
 
-    U < P(X <= -k) means X <= -k, and 1 - U <= P(X >= k) means X >= k: the draw is the number of k for which the second
-    is true minus the number for which the first is. Each question is put to enclosures whose width shrinks as
-    fast as the interval known to contain U.
+    U < P(X <= -k) means X <= -k, and 1 - U <= P(X >= k) means X >= k: the draw is the number of k >= 1 for which the
+    second is true minus the number for which the first is. Both are asked of enclosures that shrink as fast as
+    the interval known to contain U.
 
     Examples
     --------
@@ -155,6 +176,7 @@ def decide_exactly(weights: Weights, word: int, bits: Bits, word_bits: int = WOR
     >>> decide_exactly(gaussian, 2**63, RunKey.for_testing("doc").streams(b"").bits(("", "", "", "")))
     0
     """
+    word_bits = WORD_BITS
     while True:
         word, word_bits = word << WORD_BITS | bits.take(WORD_BITS), word_bits + WORD_BITS
         below = _count_above(weights, word, word_bits)
@@ -175,8 +197,17 @@ def _count_above(weights: Weights, word: int, word_bits: int) -> int | None:
     return None
 
 
-def _as_int64(value: int) -> int:
-    """Return the value, or refuse what would wrap around."""
+def as_int64(value: int) -> int:
+    """Return the value, or refuse what would wrap around.
+
+    Examples
+    --------
+    >>> as_int64(-7)
+    -7
+    >>> as_int64(2**63)
+    Traceback (most recent call last):
+    OverflowError: a draw does not fit 64 bits: the noise parameter is far too large for counts
+    """
     if not -(2**63) <= value < 2**63:
         raise OverflowError("a draw does not fit 64 bits: the noise parameter is far too large for counts")
     return value

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from das.noise.certified import Weights, enclose_exp_minus, enclose_tails, relative_bits
+from das.noise.certified import Weights, enclose_exp_minus, enclose_tails, probability_of_zero, relative_bits
 from das.noise.stream import Bits, Bundle
-from das.noise.table import table_of
+from das.noise.table import as_int64, table_of
 
 
 class TwoSidedNoise(ABC):
@@ -18,12 +19,13 @@ class TwoSidedNoise(ABC):
 
     __slots__ = ()
 
+    weights: Weights
+    status: ClassVar[str] = "exact"
+
     @property
     @abstractmethod
     def name(self) -> str:
         """The canonical name: distribution and rational parameter."""
-
-    weights: Weights
 
     @abstractmethod
     def variance(self) -> float:
@@ -36,9 +38,8 @@ class TwoSidedNoise(ABC):
     def pmf(self, k: int) -> float:
         """Return P(X = k), the double nearest to it."""
         bits = relative_bits(self.weights, k)
-        first_tail = _middle(enclose_tails(self.weights, 192)[0], 192)
-        # P(X = 0) = 1 - 2 P(X >= 1), and every other probability is its multiple.
-        return float(_middle(enclose_exp_minus(self.weights.exponent(k), bits), bits) * (1 - 2 * first_tail))
+        weight = _middle(enclose_exp_minus(self.weights.exponent(k), bits), bits)
+        return float(weight * probability_of_zero(self.weights))
 
     def cdf(self, k: int) -> float:
         """Return P(X <= k), the double nearest to it."""
@@ -59,12 +60,13 @@ class TwoSidedNoise(ABC):
         table = table_of(self.weights)
         if table is not None:
             return table.draw(bundle, n)
-        draws = [[self.draw_one_by_reference(bundle.bits(row, i)) for i in range(n)] for row in range(bundle.count)]
+        places = np.ndindex(bundle.count, n)
+        draws = [as_int64(self.draw_one_by_reference(bundle.bits(stream, position))) for stream, position in places]
         return np.array(draws, dtype=np.int64).reshape(bundle.count, n)
 
     def draw_reference(self, bits: Bits, n: int) -> NDArray[np.int64]:
         """Return n draws by the reference algorithm, one after the other from one source of bits."""
-        return np.array([self.draw_one_by_reference(bits) for _ in range(n)], dtype=np.int64)
+        return np.array([as_int64(self.draw_one_by_reference(bits)) for _ in range(n)], dtype=np.int64)
 
     def _tail(self, k: int) -> Fraction:
         """Return P(X >= k) for k >= 1 with a relative error far below that of a double."""

@@ -13,14 +13,15 @@ import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from das.errors import BudgetError, Problem, UsageError
 from das.noise.stream import RunKey
 from das.plan import Plan
-from das.records import input_files
-from das.release.durable import committed, forget, make_private, make_public, write_atomically
+from das.records import digest_of_input
+from das.release.durable import committed, forget, make_private, make_public, unfinished, write_atomically
 from das.release.layout import Layout
 from das.release.ledger import Ledger
 from das.release.manifest import commitment, json_bytes
@@ -55,23 +56,26 @@ class Custody:
     @classmethod
     def claim(cls, plan: Plan, layout: Layout, testing_key: str | None) -> Custody:
         """Take the folder for this plan, or recognise the run that already has it."""
-        if layout.run.exists():
-            return cls._recognise(plan, layout, testing_key)
-        # The confidential side may be there already, with the input in it; nothing else may.
-        foreign = layout.root.exists() and not layout.root.is_dir()
-        foreign = foreign or any(entry != layout.confidential.path for entry in _entries(layout.root))
-        if foreign:
+        custody = (cls._recognise if layout.run.exists() else cls._begin)(plan, layout, testing_key)
+        make_public(layout.release.path)
+        return custody
+
+    @classmethod
+    def _begin(cls, plan: Plan, layout: Layout, testing_key: str | None) -> Custody:
+        # The confidential side may be there already, with the input in it, and what a run left that was killed here.
+        left = unfinished(layout.run)
+        if set(layout.root.iterdir()) - {layout.confidential.path, *left}:
             raise UsageError(
                 Problem(str(layout.root), "is not empty and holds no run of das", "name a new folder with --out")
             )
-        layout.root.mkdir(parents=True, exist_ok=True)
+        for path in left:
+            path.unlink()
         if testing_key is None:
             run_id = secrets.token_hex(16)
         else:
             run_id = hashlib.sha256(f"{plan.digest} {testing_key}".encode()).hexdigest()[:32]
         custody = cls(plan, layout, run_id, _now(), testing_key)
         make_private(layout.confidential.path)
-        make_public(layout.release.path)
         content = {
             "release": plan.name,
             "plan_digest": plan.digest,
@@ -79,7 +83,11 @@ class Custody:
             "seeded": custody.seeded,
             "started": custody.started,
         }
-        whereabouts = {"config": str(plan.source), "ledger": str(ledger_path(plan).resolve())}
+        whereabouts = {
+            "config": str(plan.source),
+            "ledger": str(ledger_path(plan).resolve()),
+            "dataset": plan.settings.input.dataset,
+        }
         write_atomically(layout.confidential.whereabouts, json_bytes(whereabouts))
         write_atomically(layout.run, json_bytes(content), mode=0o644)
         return custody
@@ -104,8 +112,14 @@ class Custody:
         """Whether the key comes from a text that somebody knows."""
         return self.testing_key is not None
 
-    def reserve(self, input_digest: str) -> None:
-        """Make the key durable, then charge the ledger; both once, however often this is called."""
+    def reserve(self, prints: list[dict[str, str]]) -> None:
+        """Make the key durable, then charge the ledger; both once, however often this is called.
+
+        Parameters
+        ----------
+        prints : list of dict
+            Name and sha256 of each input file as it was tabulated.
+        """
         ledger = Ledger.open(ledger_path(self.plan))
         charged = any(entry.run_id == self.run_id for entry in ledger.entries())
         key = self.layout.confidential.key
@@ -120,6 +134,8 @@ class Custody:
                 )
             write_atomically(key, self._new_key().secret)
         note = f"release {self.plan.name}"
+        # The manifest publishes the hash of this entry: without the salt, that would be a hash of the data.
+        input_digest = commitment(digest_of_input(prints), self._salt())
         common = {"plan_digest": self.plan.digest, "input_digest": input_digest, "note": note}
         dataset = self.plan.settings.input.dataset
         if self.seeded:
@@ -140,17 +156,24 @@ class Custody:
         if committed(self.layout.release.measurements) is None:
             raise UsageError(Problem(str(self.layout.root), "holds no measurements", "run `das measure` first"))
         if not self.seeded:
-            Ledger.open(ledger_path(self.plan)).commit(self.run_id)
-        forget(self.layout.confidential.key)
+            self._ledger().commit(self.run_id)
+        for path in (self.layout.confidential.key, *unfinished(self.layout.confidential.key)):
+            forget(path)
+
+    def commitments(self, prints: list[dict[str, str]]) -> list[dict[str, str]]:
+        """What may be published of the input files: their names, and hashes under a salt that stays inside."""
+        salt = self._salt()
+        return [{"name": each["name"], "sha256_salted": commitment(each["sha256"], salt)} for each in prints]
 
     def record(self) -> RunRecord:
-        """What the ledger and the inputs say of this run, for the statement and the manifest."""
-        ledger = Ledger.open(ledger_path(self.plan))
+        """What the ledger and the measurements say of this run, for the statement and the manifest."""
+        measured = committed(self.layout.release.measurements)
+        if measured is None:
+            raise UsageError(Problem(str(self.layout.root), "holds no measurements", "run `das measure` first"))
+        ledger = self._ledger()
         mine = [entry for entry in ledger.entries() if entry.run_id == self.run_id]
         if not mine:
-            raise BudgetError(Problem(str(ledger_path(self.plan)), "has no entry for this run", "restore the ledger"))
-        salt = self._salt()
-        inputs = [{"name": path.name, "sha256_salted": commitment(path, salt)} for path in input_files(self.plan)]
+            raise BudgetError(Problem(str(ledger.path), "has no entry for this run", "restore the ledger"))
         if self.seeded:
             # A test run is listed and not charged; it agrees if it was listed for this very plan.
             charged = self.plan.budget if mine[-1].plan_digest == self.plan.digest else Fraction(0)
@@ -162,9 +185,17 @@ class Custody:
             seeded=self.seeded,
             charged=charged,
             ledger_entry=entry,
-            inputs=inputs,
+            inputs=measured["inputs"],
             started=CLOCKLESS if self.seeded else self.started,
         )
+
+    def _ledger(self) -> Ledger:
+        """The ledger that this run was entered in; what is gone is not begun anew."""
+        path = ledger_path(self.plan)
+        if not path.exists():
+            remedy = "restore it; a new one would forget what was spent"
+            raise BudgetError(Problem(str(path), "the ledger is gone", remedy))
+        return Ledger.open(path)
 
     def _new_key(self) -> RunKey:
         return RunKey.generate() if self.testing_key is None else RunKey.for_testing(self.testing_key)
@@ -178,13 +209,11 @@ class Custody:
 
 
 def ledger_path(plan: Plan) -> Path:
-    """Where spending on this data set is recorded: as configured, or beside the first input file."""
-    named = plan.settings.input.ledger
-    return plan.folder / named if named else input_files(plan)[0].parent / "ledger.sqlite"
-
-
-def _entries(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir()) if folder.is_dir() else []
+    """Where spending on this data set is recorded: as configured, or in the folder that the first input names."""
+    if plan.settings.input.ledger:
+        return plan.folder / plan.settings.input.ledger
+    folder = takewhile(lambda part: not set(part) & set("*?["), Path(plan.settings.input.files[0]).parent.parts)
+    return plan.folder.joinpath(*folder, "ledger.sqlite")
 
 
 def _now() -> str:

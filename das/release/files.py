@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 import secrets
@@ -11,17 +12,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from das.errors import Interrupted, Problem
+from das.errors import Interrupted, Problem, UsageError
 
 __all__ = [
     "WRITING",
     "Content",
+    "alone_in",
     "forget",
     "fsync",
     "full_disk_interrupts",
     "make_private",
     "make_public",
     "sha256_file",
+    "unfinished",
     "write_atomically",
 ]
 
@@ -117,6 +120,37 @@ def forget(path: Path) -> None:
         os.fsync(file.fileno())
     os.unlink(path)
     fsync(path.parent)
+
+
+def unfinished(path: Path) -> list[Path]:
+    """List what killed writers of `path` left beside it."""
+    return sorted(path.parent.glob(f".{path.name}.*{WRITING}"))
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Let one process at a time work in `folder`; the lock ends with the process, however it ends.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, alone_in(Path(folder)), alone_in(Path(folder)):
+    ...     pass
+    Traceback (most recent call last):
+    das.errors.UsageError: ...: another run is at work in it; wait until it has ended, then run the same command again
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            remedy = "wait until it has ended, then run the same command again"
+            raise UsageError(Problem(str(folder), "another run is at work in it", remedy)) from error
+        except OSError:
+            pass  # a file system without locks
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _make(folder: Path, mode: int) -> None:

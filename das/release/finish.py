@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+from das.account import account
 from das.config import load, to_toml
 from das.errors import BudgetError, InfeasibleError, Problem, UsageError
 from das.plan import Plan, digest_of
@@ -16,6 +17,7 @@ from das.release.layout import ReleaseFolder
 from das.release.manifest import files_of, json_bytes, verify_release, versions
 from das.release.statement import statement_of
 from das.report.privacy import render_privacy
+from geography import Spine
 
 __all__ = ["write_statement"]
 
@@ -34,7 +36,10 @@ def write_statement(plan: Plan, release: ReleaseFolder, run: RunRecord) -> None:
     if facts is None or committed(release.tables) is None:
         raise UsageError(Problem(str(release.path), "is not complete", "run `das run` to the end"))
     facts_digest = digest_of(facts["files"])
-    statement = statement_of(plan, facts_digest=facts_digest, charged=run.charged, seeded=run.seeded)
+    spine = Spine.load(release.facts / "spine.parquet")
+    statement = statement_of(
+        plan, account(plan, spine), facts_digest=facts_digest, charged=run.charged, seeded=run.seeded
+    )
     if not statement["ledger_agrees"]:
         raise BudgetError(
             Problem("ledger", f"charged {run.charged}, but the plan spends {plan.budget}", "do not publish this run")

@@ -102,7 +102,7 @@ class Ledger:
         *,
         dataset: str,
         framework: str,
-        total: Fraction,
+        total: Fraction | None,
         run_id: str,
         amount: Fraction,
         plan_digest: str,
@@ -112,11 +112,13 @@ class Ledger:
     ) -> Entry:
         """Charge `amount` to `dataset` before anything is drawn; the first reservation fixes the data set's total.
 
+        A run that states no `total` takes the one that stands; if it is the first, there is room for it and no other.
         Returns the entry under which the run stands. For a resumed run that is the one it already has, of kind
         "reserve" or "commit", and nothing is charged again.
         """
         with self._changing() as (connection, books):
-            account = Entry(dataset=dataset, framework=framework, kind="open", amount=total, time=_utc(time))
+            opening = amount if total is None else total
+            account = Entry(dataset=dataset, framework=framework, kind="open", amount=opening, time=_utc(time))
             wanted = replace(
                 account,
                 kind="reserve",
@@ -131,7 +133,7 @@ class Ledger:
                 return standing
             if dataset not in books.accounts:
                 self._write(connection, books, account)
-            elif (fixed := books.accounts[dataset]).framework == framework and fixed.amount != total:
+            elif (fixed := books.accounts[dataset]).framework == framework and total not in (None, fixed.amount):
                 reason = f"the total of data set {dataset!r} is fixed at {fixed.amount}, and this run states {total}"
                 raise self._error(reason, "state that total, or raise it, with a reason")
             return self._write(connection, books, wanted)

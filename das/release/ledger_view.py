@@ -34,11 +34,7 @@ def ledger_of(folder: Path, *, verify: bool, raise_to: str | None = None, reason
             total = Fraction(raise_to)
         except (ValueError, ZeroDivisionError):
             raise UsageError(Problem(f"--raise-to {raise_to}", "is no fraction", "write for example 7/2")) from None
-        run = json.loads(layout.run.read_bytes())["run_id"]
-        dataset = next((entry.dataset for entry in ledger.entries() if entry.run_id == run), None)
-        if dataset is None:
-            raise BudgetError(Problem(str(path), "has no entry for this run", "nothing was spent yet"))
-        ledger.raise_total(dataset, total, reason)
+        ledger.raise_total(whereabouts["dataset"], total, reason)
     if verify:
         problems = ledger.verify()
         problems += _missing_entry(layout, ledger)

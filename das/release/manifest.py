@@ -7,7 +7,6 @@ import hmac
 import json
 from collections.abc import Mapping
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from das.errors import Problem
@@ -19,14 +18,14 @@ __all__ = ["VERSIONED", "commitment", "files_of", "json_bytes", "verify_release"
 VERSIONED = ("das", "apache-beam", "cryptography", "cvxpy", "numpy", "ortools", "pandas", "piqp", "pyarrow", "scipy")
 
 
-def commitment(path: Path, salt: bytes) -> str:
-    """HMAC-SHA256 of a confidential file under a secret salt.
+def commitment(sha256: str, salt: bytes) -> str:
+    """HMAC-SHA256 of a confidential file's hash under a secret salt.
 
     A plain hash of the input would be an exact function of the data: whoever knows all records but one could try each
     value of the last against it, and no noise would help. The salt stays in the confidential folder, where an auditor
     can check the commitment.
     """
-    return hmac.new(salt, bytes.fromhex(sha256_file(path)), hashlib.sha256).hexdigest()
+    return hmac.new(salt, bytes.fromhex(sha256), hashlib.sha256).hexdigest()
 
 
 def files_of(release: ReleaseFolder) -> dict[str, dict[str, str | int]]:

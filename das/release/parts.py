@@ -50,10 +50,10 @@ def families(spine: Spine, level: str) -> np.ndarray[tuple[int], np.dtype[np.int
     return spine.first_child(spine.levels[position - 1])
 
 
-def parts_of(spine: Spine, level: str, numbers_per_unit: int, *, at_most: int = NUMBERS_PER_PART) -> list[Part]:
-    """Cut a level into parts of at most ``at_most`` numbers, never through a family."""
+def parts_of(spine: Spine, level: str, numbers_per_unit: int) -> list[Part]:
+    """Cut a level into parts of at most ``NUMBERS_PER_PART`` numbers, never through a family."""
     offsets = families(spine, level)
-    limit = max(1, at_most // max(1, numbers_per_unit))
+    limit = max(1, NUMBERS_PER_PART // max(1, numbers_per_unit))
     cuts = [0]
     for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
         if stop - cuts[-1] > limit and start > cuts[-1]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+from das.account import Account
 from das.plan import Plan
 
 __all__ = ["SCHEMA_VERSION", "statement_of"]
@@ -12,12 +13,14 @@ __all__ = ["SCHEMA_VERSION", "statement_of"]
 SCHEMA_VERSION = 1
 
 
-def statement_of(plan: Plan, *, facts_digest: str, charged: Fraction, seeded: bool) -> dict[str, Any]:
+def statement_of(plan: Plan, account: Account, *, facts_digest: str, charged: Fraction, seeded: bool) -> dict[str, Any]:
     """Build ``privacy.json``.
 
     Parameters
     ----------
     plan : Plan
+    account : Account
+        Of this plan on this spine.
     facts_digest : str
         Digest of the public facts t on which the promise is conditional.
     charged : Fraction
@@ -40,6 +43,7 @@ def statement_of(plan: Plan, *, facts_digest: str, charged: Fraction, seeded: bo
         "framework": plan.framework,
         "relation": {"unit": privacy.unit, "kind": str(privacy.neighbours)},
         "nominal": nominal,
+        **account.sections,
         "invariants": [{"query": i.query.name, "level": i.level, "reason": i.reason} for i in plan.invariants],
         "bounds": [
             {"query": b.query.name, "level": b.level, "sense": b.sense, "source": b.source, "reason": b.reason}

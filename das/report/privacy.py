@@ -1,2 +1,145 @@
-def render_privacy(statement, plan, *, manifest=None):
-    return "<html></html>"
+"""The privacy report: the statement of a release as one page that a person can read, print and sign."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
+
+from das.accounting.conversion import epsilon_upper
+from das.errors import Problem, UsageError
+from das.report.charts import Bar, Curve, Point, bar_chart, dash_sample, delta_chart
+from das.report.costs import Cost, assumptions_of, breakdown_of, costs_of, headline_of, stops_of
+from das.report.grids import budget_grid, legend, noise_grid
+from das.report.wording import fact, named, one_in_upper, power_upper, quoted_upper
+
+__all__ = ["render_privacy"]
+
+QUOTED_DECADES = (3, 6, 9, 12)
+# What a statement or a manifest may leave out; then the page leaves it out, too.
+SECTIONS = ("effective", "tight", "determined_queries", "vacuous", "pinned_cells", "unprotected_secrets")
+RECORDS = ("product", "conformance", "ledger_entry", "started", "finished", "inputs", "public_inputs", "versions")
+
+
+def render_privacy(
+    statement: Mapping[str, Any], plan: Mapping[str, Any], *, manifest: Mapping[str, Any] | None = None
+) -> str:
+    """Write ``privacy.html``: one page that needs no other file, no script and no network.
+
+    Parameters
+    ----------
+    statement : Mapping
+        The content of ``privacy.json``. A section whose key is absent is left out of the page.
+    plan : Mapping
+        ``Plan.to_json()`` of the same plan.
+    manifest : Mapping, optional
+        The content of ``manifest.json``, for the provenance.
+
+    Returns
+    -------
+    str
+        The same arguments give the same text.
+
+    Raises
+    ------
+    UsageError
+        The statement was made from another plan.
+
+    Examples
+    --------
+    >>> from das.account import account
+    >>> from das.config import load
+    >>> from das.presets import folder
+    >>> from das.release.statement import statement_of
+    >>> plan = load(folder() / "demo.toml")
+    >>> statement = statement_of(plan, account(plan), facts_digest=64 * "0", charged=plan.budget, seeded=False)
+    >>> page = render_privacy(statement, plan.to_json())
+    >>> "nominal epsilon" in page and "<script" not in page
+    True
+    """
+    if statement["plan_digest"] != plan["plan_digest"]:
+        raise UsageError(
+            Problem(
+                "privacy.json",
+                f"was made from plan {statement['plan_digest'][:16]}, not from {plan['plan_digest'][:16]}",
+                "give the statement and the plan of one release",
+            )
+        )
+    costs = costs_of(statement)
+    headline = headline_of(costs)
+    return _template().render(
+        statement={**dict.fromkeys(SECTIONS), **statement},
+        plan=plan,
+        manifest={**dict.fromkeys(RECORDS), **(manifest or {})},
+        costs=costs,
+        headline=headline,
+        stops=stops_of(statement, headline),
+        remainder=one_in_upper(Fraction(plan["delta"])) if plan["framework"] == "zcdp" else "",
+        delta_figure=power_upper(Fraction(plan["delta"])) if plan["framework"] == "zcdp" else "0",
+        pair=_two_records(plan),
+        comparison=_comparison(statement, costs),
+        breakdown=breakdown_of(statement),
+        assumptions=assumptions_of(statement),
+        budget=budget_grid(plan),
+        legend=legend(),
+        noise=noise_grid(plan),
+        trade=_trade(plan, costs) if plan["framework"] == "zcdp" else None,
+        digest_mark="".join(c for c in plan["plan_digest"] if c in "0123456789abcdef")[:16],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Trade:
+    """Epsilon against delta: the chart, its legend, and the same as a table."""
+
+    chart: Markup
+    lines: tuple[tuple[Markup, Cost], ...]
+    deltas: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+def _comparison(statement: Mapping[str, Any], costs: tuple[Cost, ...]) -> Markup:
+    bars = [Bar(cost.name, cost.length, f"ε {cost.epsilon}", cost.kind) for cost in costs]
+    if not statement.get("effective"):
+        bars.append(Bar("Effective", None, "not stated", "open"))
+    return bar_chart("comparison", "Nominal beside effective epsilon", bars)
+
+
+def _trade(plan: Mapping[str, Any], costs: tuple[Cost, ...]) -> Trade:
+    delta = Fraction(plan["delta"])
+    curves = [(cost, cost.exact_rho) for cost in costs if cost.exact_rho is not None]
+    points = [Point(cost.name, delta, cost.length) for cost, _ in curves if cost.length is not None]
+    deltas = [Fraction(1, 10**k) for k in QUOTED_DECADES]
+    return Trade(
+        delta_chart("trade", "Epsilon for every delta", [Curve(cost.name, rho) for cost, rho in curves], points),
+        tuple((dash_sample(order), cost) for order, (cost, _) in enumerate(curves)),
+        tuple(power_upper(d) for d in deltas),
+        tuple((cost.name, tuple(quoted_upper(epsilon_upper(rho, d)) for d in deltas)) for cost, rho in curves),
+    )
+
+
+def _two_records(plan: Mapping[str, Any]) -> str:
+    """Epsilon for two records at once, by group privacy: 2 epsilon, or 2² rho (Bun and Steinke 2016, arXiv:1605.02065)."""
+    budget = Fraction(plan["budget"])
+    if plan["framework"] == "pure":
+        return quoted_upper(2 * budget)
+    return quoted_upper(epsilon_upper(4 * budget, Fraction(plan["delta"])))
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("das.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"named": named, "fact": fact}
+    return environment.get_template("privacy.html.j2")

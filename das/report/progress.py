@@ -37,16 +37,15 @@ class Lines:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._began = time.monotonic()
-        self._done: set[tuple[str, int]] = set()
+        self._began: dict[str, float] = {}
+        self._ended: set[str] = set()
 
     def tell(self, stage: str, done: int, of: int) -> None:
         """Write a line when a stage has written all its parts."""
-        if done == 0:
-            self._began = time.monotonic()
-        if done >= of and (stage, of) not in self._done:
-            self._done.add((stage, of))
-            self._stream.write(f"{stage:<9} {of} parts, {time.monotonic() - self._began:.1f} s\n")
+        began = self._began.setdefault(stage, time.monotonic())
+        if done >= of and stage not in self._ended:
+            self._ended.add(stage)
+            self._stream.write(f"{stage:<9} {of} parts, {time.monotonic() - began:.1f} s\n")
             self._stream.flush()
 
     def close(self) -> None:

@@ -15,8 +15,9 @@ __all__ = ["summary"]
 def summary(statement: Mapping[str, Any], folder: Path) -> str:
     """Say what is promised, given what, and where the files are."""
     nominal, unit = statement["nominal"], statement["relation"]["unit"]
-    change = {"replace": f"in one {unit}'s record", "add-remove": f"by one {unit}'s presence"}
-    pairs = f"For any two data sets that agree on all that is public below and differ {change[statement['relation']['kind']]},"
+    kind = statement["relation"]["kind"]
+    change = f"in one {unit}'s record" if kind == "replace" else f"by one {unit}'s presence"
+    pairs = f"For any two data sets that agree on all that is public below and differ {change},"
     lines = [f"Release {statement['release']}", ""]
     if statement["seeded"]:
         lines += ["TEST RUN: the noise key is known. Nothing below is promised, and this is not a release.", ""]
@@ -26,7 +27,7 @@ def summary(statement: Mapping[str, Any], folder: Path) -> str:
         rho = Fraction(nominal["rho"])
         lines += [
             f"           the chance of any outcome differs by at most a factor e^{epsilon}, except with",
-            f"           probability {nominal['delta']:.0e} (rho = {rho} = {float(rho):.4f}, zCDP; {nominal['status']}).",
+            f"           probability {nominal['delta']:.0e} (rho = {rho} = {float(rho):.4f}; {nominal['status']}).",
         ]
     else:
         lines += [

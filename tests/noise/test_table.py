@@ -42,6 +42,9 @@ class ForcedBundle:
     def more(self, streams, positions):
         return self.words[positions] & np.uint64(2**48 - 1)
 
+    def more_at(self, stream, position):
+        return int(self.words[position]) & (2**48 - 1)
+
     def bits(self, stream, position):
         return ForcedBits(*self.after)
 
@@ -149,7 +152,7 @@ def test_splitting_and_batching_change_no_draw(cuts, n, sigma2):
 
 
 def test_open_lanes_of_long_streams_are_placed_right(streams):
-    # sigma = 200: one lane in forty is open; more than one run a stream.
+    # sigma = 200: one lane in fifty is open; more than one run a stream.
     noise = DiscreteGaussian(40_000)
     names = [("s", str(i), "q", noise.name) for i in range(3)]
     together = noise.draw(streams.bundle(names), 40_000)

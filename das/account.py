@@ -1,0 +1,160 @@
+"""A plan's account: nominal beside effective, per policy, per secret, per attribute and per place.
+
+This is the bridge from a plan to the accountant; what is computed there is proved there (``das/accounting``).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from das.accounting.events import Event, GaussianEvent, LaplaceEvent, NotSupported
+from das.accounting.hierarchy import HierarchicalPlan, Maps
+from das.accounting.moves import Secret, adjacency, determined_queries
+from das.accounting.policies import (
+    Guarantee,
+    attribute_secrets,
+    geography_secrets,
+    guarantee,
+    nominal_secret_guarantee,
+    secret_guarantee,
+)
+from das.errors import ProblemsFound
+from das.noise.discrete_gaussian import DiscreteGaussian
+from das.places import spine_of
+from das.plan import Plan
+from das.query import Query
+from geography import Spine
+
+__all__ = ["Account", "account", "hierarchical_plan"]
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a plan promises, before anything is read; ``sections`` are those of ``privacy.json``."""
+
+    nominal: dict[str, Any]
+    sections: dict[str, Any]
+
+    def text(self) -> str:
+        """Show nominal and effective numbers as a table."""
+        lines = [f"{'who may be confused with whom, given what is public':<62}{'rho':>10}{'epsilon':>10}  status"]
+        lines.append(_row("nominal: any record, anywhere, as if nothing were public", self.nominal))
+        for found in self.sections["secrets"]:
+            lines.append(_row(found["secret"], found))
+        for found in self.sections["effective"]:
+            words = f"policy {found['policy']}, a(t) = {found['a']}" if found.get("a") else f"policy {found['policy']}"
+            lines.append(_row(words, found))
+        for found in self.sections["attributes"]:
+            lines.append(_row(f"attribute {found['attribute']} alone", found))
+        for found in self.sections["geography"]:
+            lines.append(_row(f"place alone: another {found['of']} within the same {found['within']}", found))
+        for level, query in self.sections["determined_queries"]:
+            lines.append(
+                f"public anyway: {query} at {level} is a function of the invariants; its noise protects nothing"
+            )
+        if self.sections["vacuous"]:
+            lines.append("VACUOUS: the public facts determine the data")
+        return "\n".join(lines)
+
+
+def account(plan: Plan, spine: Spine | None = None) -> Account:
+    """Account a plan under every policy; the geography is read for the number of geounits, and no record.
+
+    Where the geography cannot be read, every level is taken to have several geounits in each one above it, which can
+    only overstate a cost.
+    """
+    if spine is None:
+        try:
+            spine = spine_of(plan)
+        except ProblemsFound:
+            spine = None
+    whole, delta = hierarchical_plan(plan, spine), plan.settings.privacy.delta
+    effective = [guarantee(whole, policy, delta) for policy in ("semi", "irreducible", "nearest")]
+    leaf = whole.levels[-1]
+    secrets = [Secret(name=f"attributes within the same {leaf}", within=leaf)]
+    secrets += [Secret(name=f"anything within the same {level}", within=level) for level in whole.levels[-2::-1]]
+    a = adjacency(whole)
+    sections: dict[str, Any] = {
+        "a": None if isinstance(a, NotSupported) else a,
+        "effective": [{"policy": found.policy, "a": found.adjacency, **_plain(found)} for found in effective],
+        "secrets": [{"secret": s.name, **_plain(secret_guarantee(whole, s, delta))} for s in secrets],
+        "attributes": [
+            {
+                "attribute": s.name,
+                **_plain(secret_guarantee(whole, s, delta)),
+                "nominal_epsilon": nominal_secret_guarantee(whole, s, delta).epsilon,
+            }
+            for s in attribute_secrets(whole)
+        ],
+        "geography": [
+            {
+                "of": leaf,
+                "within": s.within,
+                **_plain(secret_guarantee(whole, s, delta)),
+                "nominal_epsilon": nominal_secret_guarantee(whole, s, delta).epsilon,
+            }
+            for s in geography_secrets(whole)
+        ],
+        "determined_queries": [list(pair) for pair in determined_queries(whole)],
+        "vacuous": any(found.status.startswith("VACUOUS") for found in effective),
+    }
+    budget = float(plan.budget) if plan.framework == "zcdp" else "-"
+    return Account({"rho": budget, "epsilon": plan.epsilon(), "status": "proved"}, sections)
+
+
+def hierarchical_plan(plan: Plan, spine: Spine | None = None) -> HierarchicalPlan:
+    """Describe a plan to the accountant: levels, queries as maps of labels, events, and what is public."""
+    units = (
+        tuple(spine.size(level) for level in plan.levels) if spine else tuple(2 << i for i, _ in enumerate(plan.levels))
+    )
+    queries: dict[str, Query] = {m.query.name: m.query for m in plan.measurements}
+    queries |= {query.name: query for query in plan.limited_queries}
+    return HierarchicalPlan(
+        levels=plan.levels,
+        units=units,
+        attributes=tuple(zip(plan.schema.names, plan.schema.shape, strict=True)),
+        queries={name: _maps(query) for name, query in queries.items()},
+        events=tuple(_event(m.level, m.query.name, m.mechanism) for m in plan.measurements),
+        invariants=tuple((i.level, i.query.name) for i in plan.invariants),
+        bounds=tuple(dict.fromkeys((b.level, b.query.name) for b in plan.bounds)),
+        possible=np.asarray(plan.schema.possible).reshape(plan.schema.shape),
+    )
+
+
+def _maps(query: Query) -> Maps:
+    return tuple(None if f.is_everything else tuple(f.group_of.tolist()) for f in query.factors)
+
+
+def _event(level: str, query: str, noise: object) -> Event:
+    if isinstance(noise, DiscreteGaussian):
+        return GaussianEvent(level=level, query=query, sigma2=noise.sigma2)
+    return LaplaceEvent(level=level, query=query, scale=noise.scale)  # type: ignore[attr-defined]
+
+
+def _plain(found: Guarantee) -> dict[str, Any]:
+    """Give a guarantee as plain data; what is not known is said in words, never as zero."""
+    return {
+        "rho": _number(found.rho),
+        "pure_epsilon": _number(found.pure),
+        "epsilon": "infinite" if found.epsilon == math.inf else found.epsilon,
+        "status": found.status,
+        "assumptions": list(found.assumptions),
+    }
+
+
+def _number(loss: Fraction | float | NotSupported) -> float | str:
+    if isinstance(loss, NotSupported):
+        return "not supported"
+    return "infinite" if loss == math.inf else float(loss)
+
+
+def _row(words: str, found: dict[str, Any]) -> str:
+    rho = f"{found['rho']:.4f}" if isinstance(found["rho"], float) else "-"
+    epsilon = found["epsilon"]
+    shown = f"{math.ceil(epsilon * 1000) / 1000:.3f}" if isinstance(epsilon, float) else str(epsilon or "-")
+    return f"{words:<62}{rho:>10}{shown:>10}  {found['status']}"

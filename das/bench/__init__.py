@@ -1,0 +1,1 @@
+"""Benchmarks: each against a peer, in one process and one run."""
