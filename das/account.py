@@ -6,12 +6,13 @@ This is the bridge from a plan to the accountant; what is computed there is prov
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from das import presets
 from das.accounting.events import Event, GaussianEvent, LaplaceEvent, NotSupported
 from das.accounting.hierarchy import HierarchicalPlan, Maps
 from das.accounting.moves import Secret, adjacency, determined_queries
@@ -26,11 +27,11 @@ from das.accounting.policies import (
 from das.errors import ProblemsFound
 from das.noise.discrete_gaussian import DiscreteGaussian
 from das.places import spine_of
-from das.plan import Plan
+from das.plan import Mechanism, Plan
 from das.query import Query
 from geography import Spine
 
-__all__ = ["Account", "account", "hierarchical_plan"]
+__all__ = ["Account", "account", "account_of", "hierarchical_plan", "split_below"]
 
 
 @dataclass(frozen=True)
@@ -42,21 +43,18 @@ class Account:
 
     def text(self) -> str:
         """Show nominal and effective numbers as a table."""
-        lines = [f"{'who may be confused with whom, given what is public':<62}{'rho':>10}{'epsilon':>10}  status"]
+        lines = [f"{'what stays hidden, given what is public':<62}{'rho':>10}{'epsilon':>10}{'nominal':>10}  status"]
         lines.append(_row("nominal: any record, anywhere, as if nothing were public", self.nominal))
-        for found in self.sections["secrets"]:
-            lines.append(_row(found["secret"], found))
-        for found in self.sections["effective"]:
-            words = f"policy {found['policy']}, a(t) = {found['a']}" if found.get("a") else f"policy {found['policy']}"
-            lines.append(_row(words, found))
+        lines += _promises(self.sections)
         for found in self.sections["attributes"]:
             lines.append(_row(f"attribute {found['attribute']} alone", found))
         for found in self.sections["geography"]:
             lines.append(_row(f"place alone: another {found['of']} within the same {found['within']}", found))
+        for variant in self.sections.get("variants", ()):
+            lines += ["", variant["assumption"], *_promises(variant)]
+        lines.append("")
         for level, query in self.sections["determined_queries"]:
-            lines.append(
-                f"public anyway: {query} at {level} is a function of the invariants; its noise protects nothing"
-            )
+            lines.append(f"public anyway: {query} at {level} follows from the invariants; its noise protects nothing")
         if self.sections["vacuous"]:
             lines.append("VACUOUS: the public facts determine the data")
         return "\n".join(lines)
@@ -66,57 +64,57 @@ def account(plan: Plan, spine: Spine | None = None) -> Account:
     """Account a plan under every policy; the geography is read for the number of geounits, and no record.
 
     Where the geography cannot be read, every level is taken to have several geounits in each one above it, which can
-    only overstate a cost.
+    only overstate a cost. A preset says itself which levels have several, and whether one of them is measured in parts.
     """
-    if spine is None:
+    about = presets.read(plan.name).get("spine", {}) if plan.source == _preset_path(plan.name) else {}
+    if spine is None and not about:
         try:
             spine = spine_of(plan)
         except ProblemsFound:
             spine = None
-    whole, delta = hierarchical_plan(plan, spine), plan.settings.privacy.delta
+    whole = hierarchical_plan(plan, spine, several=about.get("several"))
+    found = account_of(whole, plan.settings.privacy.delta)
+    if "split" in about:
+        parted = account_of(split_below(whole, about["split"]), plan.settings.privacy.delta)
+        found["variants"] = [
+            {
+                "assumption": f"worst case: each {about['split']} is measured in parts, and only their sum is public",
+                "secrets": parted["secrets"],
+                "effective": parted["effective"],
+            }
+        ]
+    rho = float(plan.budget) if plan.framework == "zcdp" else "-"
+    return Account({"rho": rho, "epsilon": plan.epsilon(), "status": "proved"}, found)
+
+
+def account_of(whole: HierarchicalPlan, delta: Fraction) -> dict[str, Any]:
+    """Account what the accountant was told of, under every policy and for every secret."""
     effective = [guarantee(whole, policy, delta) for policy in ("semi", "irreducible", "nearest")]
-    leaf = whole.levels[-1]
+    leaf, a = whole.levels[-1], adjacency(whole)
     secrets = [Secret(name=f"attributes within the same {leaf}", within=leaf)]
     secrets += [Secret(name=f"anything within the same {level}", within=level) for level in whole.levels[-2::-1]]
-    a = adjacency(whole)
-    sections: dict[str, Any] = {
+    return {
         "a": None if isinstance(a, NotSupported) else a,
         "effective": [{"policy": found.policy, "a": found.adjacency, **_plain(found)} for found in effective],
         "secrets": [{"secret": s.name, **_plain(secret_guarantee(whole, s, delta))} for s in secrets],
-        "attributes": [
-            {
-                "attribute": s.name,
-                **_plain(secret_guarantee(whole, s, delta)),
-                "nominal_epsilon": nominal_secret_guarantee(whole, s, delta).epsilon,
-            }
-            for s in attribute_secrets(whole)
-        ],
-        "geography": [
-            {
-                "of": leaf,
-                "within": s.within,
-                **_plain(secret_guarantee(whole, s, delta)),
-                "nominal_epsilon": nominal_secret_guarantee(whole, s, delta).epsilon,
-            }
-            for s in geography_secrets(whole)
-        ],
+        "attributes": [{"attribute": s.name, **_secret(whole, s, delta)} for s in attribute_secrets(whole)],
+        "geography": [{"of": leaf, "within": s.within, **_secret(whole, s, delta)} for s in geography_secrets(whole)],
         "determined_queries": [list(pair) for pair in determined_queries(whole)],
         "vacuous": any(found.status.startswith("VACUOUS") for found in effective),
     }
-    budget = float(plan.budget) if plan.framework == "zcdp" else "-"
-    return Account({"rho": budget, "epsilon": plan.epsilon(), "status": "proved"}, sections)
 
 
-def hierarchical_plan(plan: Plan, spine: Spine | None = None) -> HierarchicalPlan:
+def hierarchical_plan(plan: Plan, spine: Spine | None = None, *, several: list[str] | None = None) -> HierarchicalPlan:
     """Describe a plan to the accountant: levels, queries as maps of labels, events, and what is public."""
-    units = (
-        tuple(spine.size(level) for level in plan.levels) if spine else tuple(2 << i for i, _ in enumerate(plan.levels))
-    )
+    units, counted = 1, []
+    for level in plan.levels:
+        units *= 1 if several is not None and level not in several else 2
+        counted.append(spine.size(level) if spine else units)
     queries: dict[str, Query] = {m.query.name: m.query for m in plan.measurements}
     queries |= {query.name: query for query in plan.limited_queries}
     return HierarchicalPlan(
         levels=plan.levels,
-        units=units,
+        units=tuple(counted),
         attributes=tuple(zip(plan.schema.names, plan.schema.shape, strict=True)),
         queries={name: _maps(query) for name, query in queries.items()},
         events=tuple(_event(m.level, m.query.name, m.mechanism) for m in plan.measurements),
@@ -126,14 +124,37 @@ def hierarchical_plan(plan: Plan, spine: Spine | None = None) -> HierarchicalPla
     )
 
 
+def split_below(whole: HierarchicalPlan, level: str) -> HierarchicalPlan:
+    """Measure parts of a level's geounits, while what is public there speaks of their sums.
+
+    The production spine of 2020 measured each state in two parts, American Indian and Alaska Native areas and the rest.
+    """
+    at, part = whole.depth(level), f"{level}_part"
+    return replace(
+        whole,
+        levels=(*whole.levels[: at + 1], part, *whole.levels[at + 1 :]),
+        units=(*whole.units[: at + 1], *(2 * n for n in whole.units[at:])),
+        events=tuple(replace(event, level=part) if event.level == level else event for event in whole.events),
+    )
+
+
+def _preset_path(name: str) -> Any:
+    return presets.path(name) if name in presets.names() else None
+
+
 def _maps(query: Query) -> Maps:
     return tuple(None if f.is_everything else tuple(f.group_of.tolist()) for f in query.factors)
 
 
-def _event(level: str, query: str, noise: object) -> Event:
+def _event(level: str, query: str, noise: Mechanism) -> Event:
     if isinstance(noise, DiscreteGaussian):
         return GaussianEvent(level=level, query=query, sigma2=noise.sigma2)
-    return LaplaceEvent(level=level, query=query, scale=noise.scale)  # type: ignore[attr-defined]
+    return LaplaceEvent(level=level, query=query, scale=noise.scale)
+
+
+def _secret(whole: HierarchicalPlan, secret: Secret, delta: Fraction) -> dict[str, Any]:
+    nominal = nominal_secret_guarantee(whole, secret, delta)
+    return {**_plain(secret_guarantee(whole, secret, delta)), "nominal_epsilon": nominal.epsilon}
 
 
 def _plain(found: Guarantee) -> dict[str, Any]:
@@ -153,8 +174,19 @@ def _number(loss: Fraction | float | NotSupported) -> float | str:
     return "infinite" if loss == math.inf else float(loss)
 
 
+def _promises(sections: dict[str, Any]) -> list[str]:
+    lines = [_row(found["secret"], found) for found in sections["secrets"]]
+    for found in sections["effective"]:
+        words = f"policy {found['policy']}, a(t) = {found['a']}" if found.get("a") else f"policy {found['policy']}"
+        lines.append(_row(words, found))
+    return lines
+
+
 def _row(words: str, found: dict[str, Any]) -> str:
     rho = f"{found['rho']:.4f}" if isinstance(found["rho"], float) else "-"
-    epsilon = found["epsilon"]
-    shown = f"{math.ceil(epsilon * 1000) / 1000:.3f}" if isinstance(epsilon, float) else str(epsilon or "-")
-    return f"{words:<62}{rho:>10}{shown:>10}  {found['status']}"
+    return f"{words:<62}{rho:>10}{_quoted(found['epsilon']):>10}{_quoted(found.get('nominal_epsilon')):>10}  {found['status']}"
+
+
+def _quoted(epsilon: float | str | None) -> str:
+    """Show an epsilon rounded up; blank where there is none."""
+    return f"{math.ceil(epsilon * 1000) / 1000:.3f}" if isinstance(epsilon, float) else str(epsilon or "")

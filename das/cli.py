@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,7 +19,8 @@ from das.account import account
 from das.checks import check
 from das.config import load
 from das.engine import STAGES, find_engine
-from das.errors import Interrupted, Problem, ProblemsFound
+from das.errors import Interrupted, Problem, ProblemsFound, UsageError
+from das.joint import joint_account, read_source, write_account_page
 from das.plan import Plan
 from das.release.layout import Layout
 from das.release.ledger_view import ledger_of, ledger_text, rows_of
@@ -32,7 +35,9 @@ INTERNAL_ERROR = 1
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; every failure becomes a message and an exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in arguments[: arguments.index("--") if "--" in arguments else None]
+    own = arguments.index("--") if "--" in arguments else len(arguments)  # what follows is Beam's
+    debug = "--debug" in arguments[:own]
+    arguments = [argument for argument in arguments[:own] if argument != "--debug"] + arguments[own:]
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         das.main(args=arguments, prog_name="das", standalone_mode=False)
@@ -52,6 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:
+        if debug:
+            raise
+        _fail(_refused(error))
     except Exception as error:
         if debug:
             raise
@@ -63,6 +72,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _interrupt(_signal: int, _frame: object) -> NoReturn:
     raise KeyboardInterrupt
+
+
+def _refused(error: OSError) -> ProblemsFound:
+    """What the operating system refused, by path; its words never quote a file's contents."""
+    problem = Problem(str(error.filename or "das"), f"cannot be used ({error.strerror or type(error).__name__})")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Interrupted(replace(problem, remedy="free space and run the same command again"))
+    return UsageError(replace(problem, remedy="check that it exists, and that you may read and write it"))
 
 
 def _fail(error: ProblemsFound) -> NoReturn:
@@ -133,6 +150,22 @@ def plan_(config: Path, as_json: bool) -> None:
         _print_json(plan.to_json() | accounted.sections)
     else:
         click.echo(f"{plan.explain()}\n\n{accounted.text()}\n\nNothing was read of the records, nothing was spent.")
+
+
+@das.command("account")
+@click.argument("sources", nargs=-1, required=True)
+@click.option("--html", type=click.Path(path_type=Path), help="Write the account as a page (of one plan or release).")
+@as_json
+def account_(sources: tuple[str, ...], html: Path | None, as_json: bool) -> None:
+    """Account a plan (a config or a preset) or finished releases; several are accounted together."""
+    read = [read_source(name) for name in sources]
+    accounted = joint_account(read)
+    if html is not None:
+        write_account_page(read, accounted, html)
+    if as_json:
+        _print_json({"nominal": accounted.nominal, **accounted.sections})
+    else:
+        click.echo(" + ".join(source.plan.name for source in read) + "\n\n" + accounted.text())
 
 
 @das.command()

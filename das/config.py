@@ -5,11 +5,12 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import tomli_w
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from das import presets
 from das.constraint import Bound, Invariant
@@ -19,6 +20,7 @@ from das.query import Query, parse_query
 from das.schema import Attribute, Schema, SchemaError, StructuralZero
 from das.settings import (
     BoundSettings,
+    InputSettings,
     InvariantSettings,
     PrivacySettings,
     SchemaSettings,
@@ -33,26 +35,38 @@ T = TypeVar("T")
 
 
 def load(path: str | Path) -> Plan:
-    """Read a config and resolve it into a plan; no record is read.
+    """Read a config, or the name of a preset, and resolve it into a plan; no record is read.
 
     Raises
     ------
     ConfigError
         With one problem per mistake, each naming its key and, for an unknown one, the nearest that exists.
     """
-    path = Path(path)
-    content = _read(path)
-    problems = _Problems(path.name)
-    if not isinstance(content.get("schema", {}), dict) or not isinstance(content.get("strategy", {}), dict):
-        raise ConfigError(Problem(path.name, "[schema] and [strategy] must be tables"))
+    name = str(path)
+    if name in presets.names() and not Path(path).exists():
+        content, source = _preset_content(name), presets.path(name)
+    else:
+        content, source = _read(Path(path)), Path(path).resolve()
+    problems = _Problems(source.name)
     _merge_presets(content, problems)
-    settings = _settings(content, problems)
-    if settings is None:
+    resolved = _resolve(_sound_sections(content, problems), problems)
+    if problems.found:
         raise ConfigError(problems.found)
-    plan = _resolve(settings, path.resolve(), problems)
-    if plan is None or problems.found:
-        raise ConfigError(problems.found)
-    return plan
+    return Plan(settings=Settings.model_validate(content), source=source, **resolved)
+
+
+def _preset_content(name: str) -> dict[str, Any]:
+    """Make a config of a preset alone, for looking at: the files it names are nowhere, so it cannot run."""
+    shipped = presets.read(name)
+    return {
+        "release": {"name": shipped["name"], "product": shipped["source"]},
+        "input": {"microdata": "records.csv"},
+        "geography": {
+            "levels": [{"name": level} for level in shipped["strategy"]["geolevels"]],
+            "crosswalk": "geo.csv",
+        },
+        **{section: shipped[section] for section in ("privacy", "schema", "strategy", "invariant")},
+    }
 
 
 class _Problems:
@@ -61,8 +75,10 @@ class _Problems:
     def __init__(self, file: str) -> None:
         self.file = file
         self.found: list[Problem] = []
+        self.faulty: set[str] = set()  # sections in which something is wrong
 
     def add(self, key: str, reason: str, remedy: str = "") -> None:
+        self.faulty.add(key.split(".")[0])
         self.found.append(Problem(f"{self.file}, {key}", reason, remedy))
 
     def attempt(self, key: str, build: Callable[[], T]) -> T | None:
@@ -90,27 +106,30 @@ def _read(path: Path) -> dict[str, Any]:
 def _merge_presets(content: dict[str, Any], problems: _Problems) -> None:
     """Let ``preset`` stand for the tables it names; a key written beside it wins."""
     for section in ("schema", "strategy"):
-        name = content.get(section, {}).get("preset")
-        if name is None:
+        own = content.get(section)
+        if not isinstance(own, dict) or own.get("preset") is None:
             continue
+        name = own["preset"]
         if name not in presets.names():
             problems.add(f"{section}.preset", f"there is no preset {name!r}", nearest(str(name), presets.names()))
             continue
-        content[section] = _over(presets.read(name).get(section, {}), content[section])
+        content[section] = _over(presets.read(name).get(section, {}), own)
 
 
 def _over(shipped: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """What is written beside a preset wins; own geolevels take the preset's queries for the levels that are here."""
     merged = {**shipped, **own}
-    if "geolevels" in own:
-        here = {level: table for level, table in shipped["queries"].items() if level in own["geolevels"]}
-        merged["queries"] = here | own.get("queries", {})
+    geolevels, queries = own.get("geolevels"), own.get("queries", {})
+    if isinstance(geolevels, dict) and isinstance(queries, dict):
+        here = {level: table for level, table in shipped["queries"].items() if level in geolevels}
+        merged["queries"] = here | queries
     return merged
 
 
-def _settings(content: Mapping[str, Any], problems: _Problems) -> Settings | None:
+def _sound_sections(content: Mapping[str, Any], problems: _Problems) -> dict[str, Any]:
+    """Note what is wrong with the shape of each section; return those with which one can go on looking."""
     try:
-        settings = Settings.model_validate(content)
+        Settings.model_validate(content)
     except ValidationError as error:
         for item in error.errors():
             loc = item["loc"]
@@ -122,8 +141,12 @@ def _settings(content: Mapping[str, Any], problems: _Problems) -> Settings | Non
                 problems.add(key, "is missing", _REMEDY.get(str(loc[0]), ""))
             else:
                 problems.add(key, item["msg"].removeprefix("Value error, "))
-        return None
-    return settings
+    sections: dict[str, Any] = {f.alias or name: f.annotation for name, f in Settings.model_fields.items()}
+    return {
+        name: TypeAdapter(sections[name]).validate_python(value)
+        for name, value in content.items()
+        if name in sections and name not in problems.faulty
+    }
 
 
 _REMEDY = {
@@ -155,14 +178,15 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _models_in(argument)
 
 
-def _resolve(settings: Settings, source: Path, problems: _Problems) -> Plan | None:
-    schema = problems.attempt("schema", lambda: _schema(settings.schema_))
-    levels = tuple(level.name for level in settings.geography.levels)
-    _check_columns(settings, schema, problems)
-    shares = _shares(settings.strategy, levels, problems)
+def _resolve(sound: Mapping[str, Any], problems: _Problems) -> dict[str, Any]:
+    """Resolve what the sound sections say; what hangs on a faulty one is looked at when that is mended."""
+    schema = _schema(sound["schema"], problems) if "schema" in sound else None
+    levels = tuple(level.name for level in sound["geography"].levels) if "geography" in sound else ()
+    shares = _shares(sound["strategy"], levels, problems) if levels and "strategy" in sound else {}
     if schema is None:
-        return None
-
+        return {}
+    if "input" in sound:
+        _check_columns(sound["input"], schema, problems)
     queries: dict[str, Query | None] = {}
 
     def query(key: str, name: str) -> Query | None:
@@ -170,43 +194,50 @@ def _resolve(settings: Settings, source: Path, problems: _Problems) -> Plan | No
             queries[name] = problems.attempt(key, lambda: parse_query(schema, name))
         return queries[name]
 
-    measurements = _measurements(settings.privacy, shares, query)
-    invariants = _invariants(settings.invariant, levels, query, problems)
-    bounds = _bounds(settings.bound, levels, query, problems)
-    for index, name in enumerate(settings.output.tables or ()):
+    measurements = _measurements(sound.get("privacy"), shares, query, problems)
+    facts = _Facts(levels, query, problems)
+    for index, entry in enumerate(sound.get("invariant", ())):
+        facts.add(f"invariant.{index + 1}", entry, "=")
+    for index, entry in enumerate(sound.get("bound", ())):
+        facts.add(f"bound.{index + 1}", entry, entry.sense)
+    for index, name in enumerate(sound["output"].tables or () if "output" in sound else ()):
         query(f"output.tables.{index + 1}", name)
-    _check_facts(invariants, bounds, problems)
-    return Plan(
-        settings=settings,
-        source=source,
-        schema=schema,
-        levels=levels,
-        measurements=tuple(measurements),
-        invariants=tuple(invariants),
-        bounds=tuple(bounds),
+    return {
+        "schema": schema,
+        "levels": levels,
+        "measurements": tuple(measurements),
+        "invariants": tuple(facts.invariants),
+        "bounds": tuple(facts.bounds),
+    }
+
+
+def _schema(settings: SchemaSettings, problems: _Problems) -> Schema | None:
+    for index, a in enumerate(settings.attribute):
+        key = f"schema.attribute.{index + 1}"
+        for name, groups in a.recodes.items():
+            problems.attempt(f"{key}.recodes.{name}", partial(Attribute, a.name, a.labels, {name: groups}))
+    if "schema" in problems.faulty:
+        return None
+    return problems.attempt(
+        "schema",
+        lambda: Schema(
+            tuple(Attribute(a.name, a.labels, a.recodes) for a in settings.attribute),
+            tuple(StructuralZero(z.name, z.labels) for z in settings.structural_zero),
+        ),
     )
 
 
-def _schema(settings: SchemaSettings) -> Schema:
-    return Schema(
-        tuple(Attribute(a.name, a.labels, a.recodes) for a in settings.attribute),
-        tuple(StructuralZero(z.name, z.labels) for z in settings.structural_zero),
-    )
-
-
-def _check_columns(settings: Settings, schema: Schema | None, problems: _Problems) -> None:
-    if schema is None:
-        return
-    for section, mapping in (("columns", settings.input.columns), ("values", settings.input.values)):
+def _check_columns(settings: InputSettings, schema: Schema, problems: _Problems) -> None:
+    for section, mapping in (("columns", settings.columns), ("values", settings.values)):
         for name in mapping:
             if name not in schema.names:
                 problems.add(f"input.{section}.{name}", "is no attribute", nearest(name, schema.names))
-    for name, values in settings.input.values.items():
+    for name, values in settings.values.items():
         if name in schema.names:
             for code, label in values.items():
                 if label not in schema.attribute(name).labels:
                     problems.add(f"input.values.{name}.{code}", f"{label!r} is no label of {name!r}")
-    for index, cell in enumerate(settings.input.cell):
+    for index, cell in enumerate(settings.cell):
         key = f"input.cell.{index + 1}"
         missing = set(schema.names) - set(cell.labels)
         for name in sorted(missing):
@@ -231,18 +262,19 @@ def _shares(strategy: StrategySettings, levels: tuple[str, ...], problems: _Prob
         if name not in (*levels, "all"):
             problems.add(f"strategy.queries.{name}", "is no level of the geography", nearest(name, (*levels, "all")))
     _sums_to_one("strategy.geolevels", strategy.geolevels, problems)
+    for name, table in strategy.queries.items():
+        _sums_to_one(f"strategy.queries.{name}", table, problems)
     shares: Shares = {}
     for level in levels:
         geolevel = strategy.geolevels.get(level)
-        if geolevel is None:
-            problems.add(f"strategy.geolevels.{level}", "is missing", "each level of the geography needs its share")
+        if not geolevel:
+            fault = "is missing" if geolevel is None else "must be above 0"
+            remedy = "estimation goes down level by level and needs measurements at each"
+            problems.add(f"strategy.geolevels.{level}", fault, remedy)
             continue
         table = strategy.queries.get(level, strategy.queries.get("all", {}))
-        if geolevel > 0:
-            if not table:
-                problems.add(f"strategy.queries.{level}", "is missing", "say which queries share this level's budget")
-            else:
-                _sums_to_one(f"strategy.queries.{level}", table, problems)
+        if not table:
+            problems.add(f"strategy.queries.{level}", "is missing", "say which queries share this level's budget")
         shares[level] = (geolevel, table)
     return shares
 
@@ -261,60 +293,52 @@ def _sums_to_one(key: str, shares: Mapping[str, Fraction], problems: _Problems) 
 QueryOf = Callable[[str, str], Query | None]
 
 
-def _measurements(privacy: PrivacySettings, shares: Shares, query: QueryOf) -> list[Measurement]:
+def _measurements(
+    privacy: PrivacySettings | None, shares: Shares, query: QueryOf, problems: _Problems
+) -> list[Measurement]:
     out = []
     for level, (geolevel, table) in shares.items():
+        seen: dict[tuple[str, ...], str] = {}
         for name, share in table.items():
-            found = query(f"strategy.queries.{level}.{name}", name)
+            key = f"strategy.queries.{level}.{name}"
+            found = query(key, name)
             whole = geolevel * share
             if found is None or not 0 < whole <= 1:
                 continue
-            cost = privacy.budget * whole
-            noise = mechanism_for(privacy.framework, cost, found, privacy.neighbours)
-            out.append(Measurement(level=level, query=found, share=whole, cost=cost, mechanism=noise))
+            earlier = seen.setdefault(tuple(found.axes.values()), name)
+            if earlier != name:
+                problems.add(key, f"measures the same as {earlier!r}", "give one of them both shares")
+            elif privacy is not None:
+                cost = privacy.budget * whole
+                noise = mechanism_for(privacy.framework, cost, found, privacy.neighbours)
+                out.append(Measurement(level=level, query=found, share=whole, cost=cost, mechanism=noise))
     return out
 
 
-def _invariants(
-    entries: tuple[InvariantSettings, ...], levels: tuple[str, ...], query: QueryOf, problems: _Problems
-) -> list[Invariant]:
-    out = []
-    for index, entry in enumerate(entries):
-        key = f"invariant.{index + 1}"
-        if entry.level not in levels:
-            problems.add(f"{key}.level", f"{entry.level!r} is no level", nearest(entry.level, levels))
-            continue
-        found = query(f"{key}.query", entry.query)
-        if found is not None:
-            out.append(Invariant(found, entry.level, entry.reason))
-    return out
+class _Facts:
+    """Collects invariants and bounds; nothing may be declared twice, whatever the data are."""
 
+    def __init__(self, levels: tuple[str, ...], query: QueryOf, problems: _Problems) -> None:
+        self.levels, self.query, self.problems = levels, query, problems
+        self.invariants: list[Invariant] = []
+        self.bounds: list[Bound] = []
+        self._seen: dict[tuple[str, tuple[str, ...], str], str] = {}
 
-def _bounds(
-    entries: tuple[BoundSettings, ...], levels: tuple[str, ...], query: QueryOf, problems: _Problems
-) -> list[Bound]:
-    out = []
-    for index, entry in enumerate(entries):
-        key = f"bound.{index + 1}"
-        if entry.level not in levels:
-            problems.add(f"{key}.level", f"{entry.level!r} is no level", nearest(entry.level, levels))
-            continue
-        found = query(f"{key}.query", entry.query)
-        if found is not None:
-            out.append(Bound(found, entry.level, entry.sense, entry.source, entry.geocode, entry.factor, entry.reason))
-    return out
-
-
-def _check_facts(invariants: list[Invariant], bounds: list[Bound], problems: _Problems) -> None:
-    """Facts that speak twice of the same thing, whatever the data are."""
-    seen: dict[tuple[str, str, str], str] = {}
-    facts = [("invariant", i, fact.level, fact.query.name, "=") for i, fact in enumerate(invariants)]
-    facts += [("bound", i, fact.level, fact.query.name, fact.sense) for i, fact in enumerate(bounds)]
-    for kind, index, level, name, sense in facts:
-        key = f"{kind}.{index + 1}"
-        earlier = seen.setdefault((level, name, sense), key)
+    def add(self, key: str, entry: InvariantSettings | BoundSettings, sign: str) -> None:
+        if self.levels and entry.level not in self.levels:
+            self.problems.add(f"{key}.level", f"{entry.level!r} is no level", nearest(entry.level, self.levels))
+        found = self.query(f"{key}.query", entry.query)
+        if found is None:
+            return
+        earlier = self._seen.setdefault((entry.level, tuple(found.axes.values()), sign), key)
         if earlier != key:
-            problems.add(key, f"{name!r} at {level!r} is already declared by {earlier}", "keep one of them")
+            reason = f"{entry.query!r} at {entry.level!r} is already declared by {earlier}"
+            self.problems.add(key, reason, "keep one of them")
+        if isinstance(entry, InvariantSettings):
+            self.invariants.append(Invariant(found, entry.level, entry.reason))
+        else:
+            told = entry.model_dump(exclude={"query"})
+            self.bounds.append(Bound(query=found, **told))
 
 
 def to_toml(settings: Settings) -> str:

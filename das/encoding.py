@@ -11,12 +11,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from das.errors import Problem
+from das.estimation.problem import NO_LIMIT
 from das.plan import Plan
 from das.records import Batch
 from geography.findings import AS_TEXT, Source, listed, nearest
 from geography.spine import Spine
 
 __all__ = ["Encoded", "encode", "merge"]
+
+NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -107,13 +110,10 @@ def _encode_wide(
 def _leaves(table: pa.Table, plan: Plan, spine: Spine, source: Source, problems: list[Problem]) -> NDArray[np.int64]:
     columns = []
     for name in plan.settings.input.geocode:
-        column = table[name]
-        if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-            if pa.types.is_dictionary(column.type):
-                column = column.cast(pa.string())
-            else:
-                problems.append(Problem(f"{source.name}, column {name!r}", "holds numbers, not text", AS_TEXT))
-                return np.full(table.num_rows, -1, dtype=np.int64)
+        column = _plain(table[name])
+        if not pa.types.is_string(column.type):
+            problems.append(Problem(f"{source.name}, column {name!r}", f"holds {column.type}, not text", AS_TEXT))
+            return np.full(table.num_rows, -1, dtype=np.int64)
         columns.append(pc.fill_null(column, ""))
     joined = columns[0] if len(columns) == 1 else pc.binary_join_element_wise(*columns, "")
     encoded = joined.combine_chunks().dictionary_encode()
@@ -151,6 +151,10 @@ def _labels(
     problems: list[Problem],
 ) -> NDArray[np.int64]:
     """Position of each value's label, -1 where there is none; ``values`` translates the file's own codes."""
+    column = _plain(column)
+    if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
+        problems.append(Problem(f"{source.name}, column of {name!r}", f"holds {column.type}, not labels"))
+        return np.full(len(column), -1, dtype=np.int64)
     text = pc.fill_null(column.cast(pa.string()), "")
     known = {code: labels.index(label) for code, label in values.items()} if values else {}
     known = known or {label: i for i, label in enumerate(labels)}
@@ -168,24 +172,22 @@ def _labels(
 
 def _counts(column: pa.ChunkedArray, name: str, source: Source, problems: list[Problem]) -> NDArray[np.int64]:
     """Whole, nonnegative counts, -1 where a value is none; the message never shows the value."""
-    kind = column.type
-    if pa.types.is_integer(kind):
-        missing = np.asarray(column.is_null())
-        number = np.asarray(pc.fill_null(column, 0), dtype=np.int64).astype(np.float64)
-    else:
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-            text = pc.utf8_trim_whitespace(column)
-            numeric = pc.fill_null(pc.match_substring_regex(text, r"^[+-]?[0-9]+(\.[0-9]*)?$"), False)
-            column = pc.if_else(numeric, text, None).cast(pa.float64())
-        missing = np.asarray(column.is_null())
-        number = np.asarray(pc.fill_null(column.cast(pa.float64()), 0.0))
-    missing = missing | ~np.isfinite(number)
+    column = _plain(column)
+    if pa.types.is_string(column.type):
+        text = pc.utf8_trim_whitespace(column)
+        numeric = pc.fill_null(pc.match_substring_regex(text, r"^[+-]?[0-9]+(\.[0-9]*)?$"), False)
+        column = pc.if_else(numeric, text, None).cast(pa.float64())
+    elif not any(is_kind(column.type) for is_kind in NUMBERS):
+        problems.append(Problem(f"{source.name}, column {name!r}", f"holds {column.type}, not counts"))
+        return np.full(len(column), -1, dtype=np.int64)
+    number = np.asarray(pc.fill_null(column.cast(pa.float64(), safe=False), np.nan))
+    missing = ~np.isfinite(number)
     safe = np.where(missing, 0.0, number)
     faults = {
         "is missing or no number": missing,
         "is negative": ~missing & (safe < 0),
         "is not a whole number": ~missing & (safe >= 0) & (safe != np.floor(safe)),
-        "is too large to be a count": ~missing & (safe > 2**53),
+        "is too large to be a count": ~missing & (safe >= NO_LIMIT),
     }
     for reason, where in faults.items():
         problems += listed(
@@ -195,6 +197,16 @@ def _counts(column: pa.ChunkedArray, name: str, source: Source, problems: list[P
         )
     bad = np.logical_or.reduce(list(faults.values()))
     return np.where(bad, -1, safe).astype(np.int64)
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Undo how a column is stored: dictionaries, and the other ways to hold text."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column, kind = column.cast(kind.value_type), kind.value_type
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        column = column.cast(pa.string())
+    return column
 
 
 def _impossible(positions: NDArray[np.int64], plan: Plan, cell: NDArray[np.int64], source: Source) -> list[Problem]:

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from das.constraint import Bound
-from das.errors import InputError, Problem
+from das.errors import InputError, Problem, ProblemsFound
 from das.estimation.problem import NO_LIMIT, Limits
 from das.plan import Plan
 from das.query import Query
 from geography import Spine, column_names, read_text_columns
+from geography.arrays import Codes
 from geography.findings import Source, listed, nearest
+from geography.reading import read_parquet
 from geography.summation import sum_ranges
 
 __all__ = ["Fact", "Sign", "answer_names", "contradictions", "facts_of", "limits_of"]
@@ -69,7 +72,11 @@ def facts_of(plan: Plan, spine: Spine, true_answers: TrueAnswers | None) -> Fact
                     found[invariant.query.name, "="] = Fact(invariant.query, "=", values)
         for bound in plan.bounds:
             if bound.level == level:
-                values = _bound_values(plan, bound, spine, problems)
+                try:
+                    values = _bound_values(plan, bound, spine, problems)
+                except ProblemsFound as error:  # the file cannot be read at all
+                    problems += error.problems
+                    continue
                 if true_answers is not None:
                     problems += _disobedience(bound, values, true_answers(level, bound.query), spine)
                 found[bound.query.name, bound.sense] = _tighter(
@@ -197,24 +204,25 @@ def _bound_values(plan: Plan, bound: Bound, spine: Spine, problems: list[Problem
             )
         )
         return values
-    content = read_text_columns(path, [bound.geocode, *columns])
+    geocodes = read_text_columns(path, [bound.geocode])[bound.geocode]
+    numbers = _number_texts(path, columns)
     source = Source.of(bound.source)
-    unit = spine.locate(bound.level, content[bound.geocode])
+    unit = spine.locate(bound.level, geocodes)
     problems += listed(
         np.flatnonzero(unit < 0),
-        lambda i: Problem(source.row(i), f"{content[bound.geocode][i]!r} is no {bound.level} of the spine"),
+        lambda i: Problem(source.row(i), f"{str(geocodes[i])!r} is no {bound.level} of the spine"),
         source,
     )
     _, first = np.unique(unit, return_index=True)
     repeated = np.setdiff1d(np.flatnonzero(unit >= 0), first)
     problems += listed(
         repeated,
-        lambda i: Problem(source.row(i), f"{content[bound.geocode][i]!r} has an earlier row", "keep one"),
+        lambda i: Problem(source.row(i), f"{str(geocodes[i])!r} has an earlier row", "keep one"),
         source,
     )
     for name in columns:
-        text = np.strings.strip(content[name])
-        whole = np.strings.isdigit(text) & (np.strings.str_len(text) <= 12)
+        text = np.strings.strip(numbers[name])
+        whole = np.strings.isdecimal(text) & (np.strings.str_len(text) <= 12)
         problems += listed(
             np.flatnonzero(~whole),
             lambda i, name=name: Problem(source.row(i), f"{name!r} is not a whole number"),  # type: ignore[misc]
@@ -223,3 +231,11 @@ def _bound_values(plan: Plan, bound: Bound, spine: Spine, problems: list[Problem
         good = whole & (unit >= 0)
         values[unit[good], names.index(name)] = np.minimum(text[good].astype(np.int64) * bound.factor, NO_LIMIT)
     return values
+
+
+def _number_texts(path: Path, columns: list[str]) -> dict[str, Codes]:
+    """Read columns of numbers as they are written: a Parquet file may hold them as numbers."""
+    if path.suffix != ".parquet":
+        return read_text_columns(path, columns)
+    table = read_parquet(path, columns)
+    return {name: np.array([str(value) for value in table[name].to_pylist()], dtype=np.str_) for name in columns}

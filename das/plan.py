@@ -51,6 +51,9 @@ class Measurement:
     @property
     def expected_error(self) -> float:
         """Mean absolute noise of one answer, for reading; what lies beyond 60 standard deviations does not show."""
+        if self.std_dev > 1000:  # the continuous law, to one part in a million
+            gaussian = isinstance(self.mechanism, DiscreteGaussian)
+            return self.std_dev * math.sqrt(2 / math.pi if gaussian else 1 / 2)
         k = np.arange(1, int(60 * self.std_dev) + 20)
         return float(2 * (k * np.exp(self.mechanism.log_pmf(k))).sum())
 
@@ -142,7 +145,8 @@ class Plan:
                 {
                     "name": a.name,
                     "labels": list(a.labels),
-                    "recodes": {r: {g: list(m) for g, m in groups.items()} for r, groups in a.recodes.items()},
+                    # Groups as a list: their order is the order of the answers, which a mapping would lose.
+                    "recodes": {r: [[g, list(m)] for g, m in groups.items()] for r, groups in a.recodes.items()},
                 }
                 for a in self.schema.attributes
             ],

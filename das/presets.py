@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["folder", "names", "read"]
+__all__ = ["folder", "names", "path", "read"]
 
 ALIASES = {"pl94-2020": "pl94-2020-persons-us"}
 
@@ -20,8 +20,13 @@ def folder() -> Path:
 
 def names() -> tuple[str, ...]:
     """Names that ``preset = ...`` accepts."""
-    files = (path.stem for path in sorted(folder().glob("*.toml")) if path.stem != "demo")
+    files = (file.stem for file in sorted(folder().glob("*.toml")) if file.stem != "demo")
     return (*ALIASES, *files)
+
+
+def path(name: str) -> Path:
+    """Find the file of a preset."""
+    return folder() / f"{ALIASES.get(name, name)}.toml"
 
 
 @cache
@@ -33,5 +38,5 @@ def read(name: str) -> dict[str, Any]:
     >>> read("pl94-2020")["privacy"]["rho"]
     '293764/114921'
     """
-    with (folder() / f"{ALIASES.get(name, name)}.toml").open("rb") as file:
+    with path(name).open("rb") as file:
         return tomllib.load(file)

@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from das.schema import EVERYTHING, Partition, Schema, SchemaError
+from das.schema import EVERYTHING, TAKEN, Partition, Schema, SchemaError
 
 __all__ = ["Neighbours", "Query", "Sensitivity", "parse_query"]
 
@@ -161,14 +161,17 @@ def parse_query(schema: Schema, name: str) -> Query:
     else:
         owner = {a.name: a for a in schema.attributes} | {r: a for a in schema.attributes for r in a.recodes}
         chosen = {}
-        for token in (part.strip() for part in name.split("*")):
+        tokens = [part.strip() for part in name.split("*")]
+        known = [*owner, *(TAKEN if len(tokens) == 1 else ())]
+        for token in tokens:
             if token not in owner:
-                near = difflib.get_close_matches(token, [*owner, "total", "detailed"], n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(owner)}, total, detailed"
+                near = difflib.get_close_matches(token, known, n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
                 raise SchemaError(f"query {name!r} uses {token!r}, which is no attribute or recode{hint}")
             attribute = owner[token].name
             if attribute in chosen:
                 raise SchemaError(f"query {name!r} uses attribute {attribute!r} twice")
             chosen[attribute] = token
+        name = " * ".join(tokens)  # one spelling, because files and noise streams are named by it
     factors = tuple(a.partition(chosen.get(a.name, EVERYTHING)) for a in schema.attributes)
     return Query(name=name, schema=schema, factors=factors)

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from das.errors import InputError, Problem
+from das.errors import InputError, Problem, ProblemsFound
 from das.plan import Plan
-from geography.findings import nearest
+from geography import column_names
+from geography.findings import Source, listed, nearest
 
 __all__ = ["Batch", "Chunk", "chunks", "digest_of_input", "fingerprints", "input_files", "read"]
 
@@ -51,8 +53,8 @@ def input_files(plan: Plan) -> list[Path]:
     problems = []
     for pattern in plan.settings.input.files:
         path = Path(pattern)
-        matches = [path] if path.is_absolute() else sorted(plan.folder.glob(pattern))
-        matches = [match for match in matches if match.is_file()]
+        root = Path(path.anchor) if path.is_absolute() else plan.folder
+        matches = [match for match in root.glob(str(path.relative_to(path.anchor))) if match.is_file()]
         if not matches:
             folder = (plan.folder / path).parent
             names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
@@ -65,7 +67,7 @@ def input_files(plan: Plan) -> list[Path]:
             problems.append(Problem(path.name, "is neither .csv, .csv.gz nor .parquet", "convert or rename it"))
     if problems:
         raise InputError(problems)
-    return sorted(set(found))
+    return sorted({path.resolve() for path in found})  # a file that two patterns name is read once
 
 
 def fingerprints(files: list[Path]) -> list[dict[str, str]]:
@@ -109,22 +111,15 @@ def chunks(plan: Plan) -> list[Chunk]:
     wanted = columns_of(plan)
     for path in input_files(plan):
         try:
-            if path.suffix == ".parquet":
-                with pq.ParquetFile(path) as file:
-                    known, metadata = file.schema_arrow.names, file.metadata
-                first = 1
-                for group in range(metadata.num_row_groups):
-                    out.append(Chunk(str(path), group, first))
-                    first += metadata.row_group(group).num_rows
-            else:
-                known = _header(path)
-                out.append(Chunk(str(path), None, 2))
-        except (pa.ArrowException, OSError, EOFError) as error:
+            known = column_names(path)
+            out.extend(_pieces(path))
+        except ProblemsFound as error:
+            problems += [replace(problem, where=path.name) for problem in error.problems]
+            continue
+        except (pa.ArrowException, OSError) as error:
             problems.append(_unreadable(path, error))
             continue
-        for name in wanted:
-            if name not in known:
-                problems.append(Problem(path.name, f"has no column {name!r}", nearest(name, known)))
+        problems += [_no_column(path, name, known) for name in wanted if name not in known]
     if problems:
         raise InputError(problems)
     return out
@@ -144,6 +139,17 @@ def read(chunk: Chunk, plan: Plan) -> Iterator[Batch]:
         raise InputError(_unreadable(path, error)) from None
 
 
+def _pieces(path: Path) -> Iterator[Chunk]:
+    if path.suffix != ".parquet":
+        yield Chunk(str(path), None, 2)
+        return
+    metadata = pq.read_metadata(path)
+    first = 1
+    for group in range(metadata.num_row_groups):
+        yield Chunk(str(path), group, first)
+        first += metadata.row_group(group).num_rows
+
+
 def _read_csv(path: Path, columns: list[str], first_row: int) -> Iterator[Batch]:
     ragged: list[int] = []
 
@@ -154,7 +160,7 @@ def _read_csv(path: Path, columns: list[str], first_row: int) -> Iterator[Batch]
     reader = pa_csv.open_csv(
         pa.input_stream(str(path), compression="detect"),
         read_options=pa_csv.ReadOptions(use_threads=False, block_size=16 << 20),
-        parse_options=pa_csv.ParseOptions(invalid_row_handler=note),
+        parse_options=pa_csv.ParseOptions(ignore_empty_lines=False, invalid_row_handler=note),
         convert_options=pa_csv.ConvertOptions(
             include_columns=columns, column_types={name: pa.string() for name in columns}, strings_can_be_null=False
         ),
@@ -165,15 +171,16 @@ def _read_csv(path: Path, columns: list[str], first_row: int) -> Iterator[Batch]
             yield Batch(pa.Table.from_batches([batch]), row)
         row += batch.num_rows
     if ragged:
-        shown = [Problem(f"{path.name}, row {n}", "has another number of fields than the header") for n in ragged[:20]]
-        raise InputError(shown)
+        source = Source(path.name, rows=np.array(ragged))
+        reason, remedy = "has another number of fields than the header", "mend the row, or delete it if it is blank"
+        raise InputError(listed(range(len(ragged)), lambda i: Problem(source.row(i), reason, remedy), source))
 
 
-def _header(path: Path) -> list[str]:
-    with pa_csv.open_csv(
-        pa.input_stream(str(path), compression="detect"), read_options=pa_csv.ReadOptions(use_threads=False)
-    ) as reader:
-        return list(reader.schema.names)
+def _no_column(path: Path, name: str, known: tuple[str, ...]) -> Problem:
+    # A file without a header shows its first record where the names should be, so they are not listed.
+    near = nearest(name, [each for each in known if not each.isdigit()])
+    remedy = near if near.startswith("did you mean") else "its first row must name its columns as [input] does"
+    return Problem(path.name, f"has no column {name!r}", remedy)
 
 
 def _unreadable(path: Path, error: Exception) -> Problem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +16,12 @@ __all__ = ["Attribute", "Partition", "Schema", "SchemaError", "StructuralZero"]
 
 EVERYTHING = "*"
 """The partition with one group: the attribute is summed out."""
+
+TAKEN = ("total", "detailed")
+"""Queries that every schema has."""
+
+COLUMNS = {"GEOID", "geocode", "query", "query_shape", "value", "variance", "sigma2", "scale", "sign", "cell", "count"}
+"""Columns that stand beside the attributes in the files of a release."""
 
 
 class SchemaError(ValueError):
@@ -89,7 +96,18 @@ class Attribute:
     def __post_init__(self) -> None:
         if not self.labels or len(set(self.labels)) != len(self.labels):
             raise SchemaError(f"attribute {self.name!r} needs labels, each of them once")
-        for name in self.recodes:
+        for label in chain(self.labels, *self.recodes.values()):
+            if " * " in label:
+                raise SchemaError(f"label {label!r} of {self.name!r} holds ' * ', which joins the labels of an answer")
+        for name, groups in self.recodes.items():
+            members = list(chain.from_iterable(groups.values()))
+            for reason, wrong in (
+                (f"names what is no label of {self.name!r}", set(members) - set(self.labels)),
+                ("covers more than once", {label for label in members if members.count(label) > 1}),
+                ("never covers", set(self.labels) - set(members)),
+            ):
+                if wrong:
+                    raise SchemaError(f"recode {name!r} {reason}: {', '.join(map(repr, sorted(wrong)))}")
             self.partition(name)
 
     def partition(self, name: str) -> Partition:
@@ -101,9 +119,6 @@ class Attribute:
             return Partition(name, self.labels, tuple((i,) for i in range(n)), n)
         index = {label: i for i, label in enumerate(self.labels)}
         groups = self.recodes[name]
-        unknown = [label for members in groups.values() for label in members if label not in index]
-        if unknown:
-            raise SchemaError(f"recode {name!r} names {unknown[0]!r}, which is no label of {self.name!r}")
         return Partition(name, tuple(groups), tuple(tuple(index[m] for m in ms) for ms in groups.values()), n)
 
 
@@ -138,10 +153,16 @@ class Schema:
         if not self.attributes:
             raise SchemaError("a schema needs at least one attribute")
         names = [a.name for a in self.attributes] + [r for a in self.attributes for r in a.recodes]
-        reserved = {EVERYTHING, "total", "detailed"}
         for name in names:
-            if names.count(name) > 1 or name in reserved:
+            if not re.fullmatch(r"[^\W\d]\w*", name):
+                raise SchemaError(
+                    f"{name!r} must be a name of letters, digits and underscores, and not begin with a digit"
+                )
+            if names.count(name) > 1 or name in TAKEN:
                 raise SchemaError(f"{name!r} names two things; attributes and recodes need names of their own")
+        for name in self.names:
+            if name in COLUMNS:
+                raise SchemaError(f"attribute {name!r} would share its column with another; give it another name")
         for zero in self.structural_zeros:
             for attribute, labels in zero.labels.items():
                 known = self.attribute(attribute).labels
@@ -152,6 +173,10 @@ class Schema:
                     )
         if not self.possible.any():
             raise SchemaError("the structural zeros leave no cell in which anybody could be")
+
+    def __getstate__(self) -> dict[str, object]:
+        # Worked out again where it is needed: an array that has travelled is no longer read-only.
+        return {name: value for name, value in self.__dict__.items() if name != "possible"}
 
     @property
     def names(self) -> tuple[str, ...]:

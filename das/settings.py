@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Annotated, Any, Literal
@@ -48,6 +49,8 @@ def exact_rational(value: Any) -> Fraction:
     if isinstance(value, float):
         near = Fraction(value).limit_denominator(10**6) if value == value and abs(value) < 1e9 else ""
         raise ValueError(f'{value!r} is a float; write an exact fraction as a string, for example "{near or "1/10"}"')
+    if isinstance(value, str) and (len(value) > 200 or re.search(r"[eE][+-]?\d{3}", value)):
+        raise ValueError("has more digits than a share or a budget can need")
     try:
         return Fraction(value)
     except (ValueError, ZeroDivisionError):
@@ -134,6 +137,10 @@ class InputSettings(Section):
             raise ValueError("give either `microdata` (one row per record) or `histograms` (counts), not both or none")
         if self.cell and not self.histograms:
             raise ValueError("`cell` describes columns of `histograms`")
+        if not all(self.files):
+            raise ValueError("the name of a file is blank")
+        if self.budget is not None and self.budget <= 0:
+            raise ValueError("`budget`, all that may ever be spent on the data set, must be positive")
         return self
 
     @property
@@ -234,7 +241,7 @@ class BoundSettings(Section):
     sense: Literal["<=", ">="]
     source: str
     geocode: str = "geocode"
-    factor: int = Field(default=1, ge=1)
+    factor: int = Field(default=1, ge=1, le=10**6)
     reason: str = ""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from das import presets
 from das.errors import Problem, UsageError
 from das.population import generate
-from das.release.durable import make_private
+from das.release.durable import Staging, committed, make_private
 
 __all__ = ["write_demo", "write_starter"]
 
@@ -95,13 +95,19 @@ def write_starter(folder: Path) -> Path:
 def write_demo(out: Path, *, blocks: int, people: int) -> Path:
     """Write the demo's population into the confidential side of ``out``, once; return the config's path."""
     folder = out / "confidential" / "input"
-    config = folder / "demo.toml"
-    if not config.exists():
-        if out.exists() and any(out.iterdir()):
-            raise UsageError(Problem(str(out), "is not empty", "name another folder with --out, or remove it"))
-        out.mkdir(parents=True, exist_ok=True)
-        make_private(out / "confidential")
-        folder.mkdir()
-        generate(blocks=blocks, people=people).write(folder)
-        config.write_bytes((presets.folder() / "demo.toml").read_bytes())
-    return config
+    size = {"blocks": blocks, "people": people}
+    written = committed(folder)
+    if written is not None:
+        if {name: written[name] for name in size} != size:
+            other = f"holds a demo of {written['blocks']} blocks and {written['people']} people"
+            raise UsageError(Problem(str(out), other, "ask for the same, or name another folder with --out"))
+        return folder / "demo.toml"
+    if out.exists() and not (out.is_dir() and set(out.iterdir()) <= {out / "confidential"}):
+        raise UsageError(Problem(str(out), "is not empty", "name another folder with --out, or remove it"))
+    out.mkdir(parents=True, exist_ok=True)
+    make_private(out / "confidential")
+    with Staging(folder) as staging:
+        generate(**size).write(staging.partial)
+        staging.write("demo.toml", (presets.folder() / "demo.toml").read_bytes())
+        staging.commit(size)
+    return folder / "demo.toml"

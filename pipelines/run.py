@@ -21,16 +21,15 @@ from pathlib import Path
 import apache_beam as beam
 
 from das.engine import STAGES, Progress
-from das.errors import InfeasibleError, InputError, Problem, UsageError
+from das.errors import BudgetError, InfeasibleError, InputError, Problem, UsageError
 from das.facts import contradictions, facts_of
 from das.places import spine_of
 from das.plan import Plan, digest_of
-from das.records import chunks, digest_of_files, input_files
+from das.records import chunks, digest_of_input, fingerprints, input_files
 from das.release.custody import Custody
-from das.release.durable import Staging, committed
-from das.release.finish import write_statement
+from das.release.durable import Staging, alone_in, committed, sha256_file, verify, write_atomically
+from das.release.finish import is_finished, write_statement
 from das.release.layout import Layout
-from das.release.manifest import verify_release
 from das.release.parts import parquet_bytes
 from pipelines.complaints import raise_complaints
 from pipelines.estimate import DownSweep
@@ -62,19 +61,24 @@ class BeamEngine:
         """Run the plan into ``out``, up to and including a stage."""
         runner_and_options(options)  # complain about options before anything is written
         run = _Run(plan, Layout(out), options, progress or (lambda stage, done, of: None))
-        run.custody = Custody.claim(plan, run.layout, testing_key)
-        stages = {
-            "tabulate": run.tabulate,
-            "measure": run.measure,
-            "estimate": run.estimate,
-            "publish": run.publish,
-            "report": run.report,
-        }
-        for stage in STAGES[: STAGES.index(upto) + 1]:
-            begun = datetime.now(UTC)
-            stages[stage]()
-            with run.layout.log.open("a") as log:
-                log.write(f"{begun:%Y-%m-%dT%H:%M:%SZ} {stage} {(datetime.now(UTC) - begun).total_seconds():.1f} s\n")
+        if out.exists() and not out.is_dir():
+            raise UsageError(Problem(str(out), "is a file", "name a new folder with --out"))
+        out.mkdir(parents=True, exist_ok=True)
+        with alone_in(out):
+            run.custody = Custody.claim(plan, run.layout, testing_key)
+            stages = {
+                "tabulate": run.tabulate,
+                "measure": run.measure,
+                "estimate": run.estimate,
+                "publish": run.publish,
+                "report": run.report,
+            }
+            for stage in STAGES[: STAGES.index(upto) + 1]:
+                begun = datetime.now(UTC)
+                stages[stage]()
+                took = (datetime.now(UTC) - begun).total_seconds()
+                with run.layout.log.open("a") as log:
+                    log.write(f"{begun:%Y-%m-%dT%H:%M:%SZ} {stage} {took:.1f} s\n")
 
 
 class _Run:
@@ -94,7 +98,8 @@ class _Run:
         files = input_files(self.plan)
         pieces = chunks(self.plan)
         spine = spine_of(self.plan)
-        key = digest_of({"plan": self.plan.digest, "input": digest_of_files(files), "spine": spine.digest()})
+        prints = fingerprints(files)
+        key = digest_of({"plan": self.plan.digest, "input": digest_of_input(prints), "spine": spine.digest()})
         folder = self.layout.confidential.histograms
         if self._happened(folder, key):
             return
@@ -106,7 +111,7 @@ class _Run:
                 _ = pipeline | "chunks" >> beam.Create(pieces) | beam.Reshuffle() | Tabulate(work)
 
             self._execute("tabulate", (staging.partial,), build, parts=len(work.all_parts()))
-            staging.commit({"stage": "tabulate", "key": key, "input_digest": digest_of_files(files)})
+            staging.commit({"stage": "tabulate", "key": key, "inputs": prints})
 
     def measure(self) -> None:
         """Noisy measurements and public facts: the only step at which anything is spent."""
@@ -122,11 +127,11 @@ class _Run:
             if conflicts:
                 raise InfeasibleError(conflicts)
             # From here on the run is charged; whatever happens, it is charged once.
-            self.custody.reserve(str(tabulated["input_digest"]))
-            if not committed(release.facts):
-                with Staging(release.facts, mode=PUBLIC) as staging:
-                    write_facts(Work(self.plan, spine_path, staging.partial), facts)
-                    staging.commit({"stage": "facts", "key": self.plan.digest})
+            self.custody.reserve(tabulated["inputs"])
+            self._remove(release.facts)  # of an interrupted run: the geography may have been mended since
+            with Staging(release.facts, mode=PUBLIC) as staging:
+                write_facts(Work(self.plan, spine_path, staging.partial), facts)
+                staging.commit({"stage": "facts", "key": self.plan.digest})
             with Staging(release.measurements, mode=PUBLIC) as staging:
                 work = Work(self.plan, release.facts / "spine.parquet", staging.partial)
                 step = MeasurePart(work, confidential.histograms, confidential.key)
@@ -136,7 +141,11 @@ class _Run:
 
                 self._execute("measure", (staging.partial,), build, parts=len(work.all_parts()))
                 self._require([part.path(staging.partial) for part in work.all_parts()])
-                staging.commit({"stage": "measure", "key": self.plan.digest})
+                inputs = self.custody.commitments(tabulated["inputs"])
+                declared = digest_of((committed(release.facts) or {})["files"])
+                staging.commit(
+                    {"stage": "measure", "key": self.plan.digest, "inputs": inputs, "facts_digest": declared}
+                )
         self.custody.settle()
 
     def estimate(self) -> None:
@@ -145,6 +154,7 @@ class _Run:
         measured, facts = committed(release.measurements), committed(release.facts)
         if measured is None or facts is None:
             raise UsageError(Problem(str(self.layout.root), "holds no measurements", "run `das measure` first"))
+        self._require_declared(measured["facts_digest"])
         key = digest_of(
             {"measured": measured["files"], "facts": facts["files"], "how": self.plan.settings.estimate.model_dump()}
         )
@@ -166,7 +176,10 @@ class _Run:
         counted = committed(release.counts)
         if counted is None:
             raise UsageError(Problem(str(self.layout.root), "holds no counts", "run `das estimate` first"))
-        key = digest_of({"counts": counted["files"], "how": self.plan.settings.output.model_dump(mode="json")})
+        settings = self.plan.settings
+        areas = [[a.model_dump(), sha256_file(self.plan.folder / a.file)] for a in settings.geography.areas]
+        how = settings.output.model_dump(mode="json")
+        key = digest_of({"counts": counted["files"], "areas": areas, "how": how})
         if self._happened(release.tables, key) and self._happened(release.microdata, key):
             return
         for folder in (release.tables, release.microdata):
@@ -194,9 +207,22 @@ class _Run:
 
     def report(self) -> None:
         """Config, statement and manifest; a release that is complete and unchanged stays as it is."""
-        if self.layout.release.manifest.exists() and not verify_release(self.layout.release):
-            return
-        write_statement(self.plan, self.layout.release, self.custody.record())
+        if not is_finished(self.plan, self.layout.release):
+            write_statement(self.plan, self.layout.release, self.custody.record())
+
+    def _require_declared(self, facts_digest: str) -> None:
+        """Refuse to post-process with anything but the facts that were declared when the measurements were made.
+
+        The accountant's numbers hold given exactly these facts (Gong & Meng 2020; Cho & Awan 2024): an estimator that
+        read another would be a second, unaccounted release.
+        """
+        folder = self.layout.release.facts
+        changed = verify(folder)
+        if not changed and digest_of((committed(folder) or {})["files"]) != facts_digest:
+            changed = [Problem(str(folder), "holds other facts than those declared with the measurements")]
+        if changed:
+            remedy = "restore the folder; estimation may read only declared facts"
+            raise BudgetError(Problem(problem.where, problem.reason, remedy) for problem in changed)
 
     def _happened(self, folder: Path, key: str) -> bool:
         """Whether a stage was done from the same things; if from others, its output is removed."""
@@ -223,6 +249,7 @@ class _Run:
                 pipeline.run().wait_until_finish()
         except Exception:
             raise_complaints(*partials)
+            write_atomically(partials[0] / "room", bytes(4096))  # a worker on a full disk could not even complain
             raise
         raise_complaints(*partials)
 

@@ -246,11 +246,11 @@ def total_loss(losses: Iterable[Loss]) -> Loss:
 
 def _through_pure(event: Event, change: Change, convert: Callable[[Fraction], float]) -> Loss:
     cells = [(entry,) for entry in change] if isinstance(event, LaplaceEvent) else [change]
-    parts = [pure_epsilon(event, cell) for cell in cells]
-    return total_loss(
-        part if isinstance(part, NotSupported) or part == math.inf else Fraction(convert(Fraction(part)))
-        for part in parts
-    )
+    losses: list[Loss] = []
+    for epsilon in (pure_epsilon(event, cell) for cell in cells):
+        known = isinstance(epsilon, Fraction) and epsilon > 0
+        losses.append(Fraction(convert(Fraction(epsilon))) if known else epsilon)
+    return total_loss(losses)
 
 
 def _name(event: Event) -> str:

@@ -195,8 +195,10 @@ def tight_epsilon_upper(plan: HierarchicalPlan | TablePlan, policy: Policy, delt
     moves, _ = policy_moves(plan, policy)
     if isinstance(moves, NotSupported):
         return moves
-    if isinstance(plan, HierarchicalPlan) and any(abs(e) > 2 for m in moves for c in m.changes.values() for e in c):
-        return NotSupported("which move is worst is proved for at most two records that trade places")
+    if isinstance(plan, HierarchicalPlan):
+        if any(abs(entry) > 2 for move in moves for change in move.changes.values() for entry in change):
+            return NotSupported("which move is worst is proved for at most two records")
+        moves = _undominated(moves)
     largest = 0.0
     for move in moves:
         composed = move_distribution(move, plan.events)
@@ -204,6 +206,20 @@ def tight_epsilon_upper(plan: HierarchicalPlan | TablePlan, policy: Policy, delt
             return composed
         largest = max(largest, composed.epsilon_upper(delta))
     return largest
+
+
+def _undominated(moves: tuple[Move, ...]) -> tuple[Move, ...]:
+    """Leave out moves that another exceeds in every answer, in the order () < (1, -1) < (1, -1, 1, -1) < (2, -2)."""
+    pairs = sorted({pair for move in moves for pair in move.changes})
+    size = {
+        tuple((max(map(abs, change), default=0), len(change)) for change in (m.changes.get(p, ()) for p in pairs)): m
+        for m in moves
+    }
+    return tuple(
+        move
+        for key, move in size.items()
+        if not any(key != other and all(a <= b for a, b in zip(key, other, strict=True)) for other in size)
+    )
 
 
 def _lattice(cell: _Cell) -> _Lattice:

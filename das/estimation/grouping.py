@@ -14,7 +14,7 @@ from das.query import Query
 __all__ = ["Grouping", "answer_label", "group_cells"]
 
 _DENSE = 1 << 16
-"""Queries with at most this many answers are compacted with a table, larger ones by sorting."""
+"""Up to this many cells a table of the whole schema is kept with the query; beyond it, cells are sorted."""
 
 Number = TypeVar("Number", np.int64, np.float64)
 
@@ -64,12 +64,15 @@ def group_cells(query: Query, cells: NDArray[np.int64]) -> Grouping:
     >>> group_cells(parse_query(schema, "sex"), np.array([0, 4, 5]))
     Grouping(index=array([0, 1, 1]), answers=array([0, 2]))
     """
-    raw = query.group_of(cells)
-    if query.size > _DENSE:
-        answers, index = np.unique(raw, return_inverse=True)
+    if query.schema.size > _DENSE:
+        answers, index = np.unique(query.group_of(cells), return_inverse=True)
         return Grouping(index.astype(np.int64), answers)
-    reached = np.bincount(raw, minlength=query.size) > 0
-    return Grouping(np.cumsum(reached)[raw] - 1, np.flatnonzero(reached))
+    raw = query.index[cells]
+    position = np.zeros(query.size, dtype=np.int64)
+    position[raw] = 1
+    answers = np.flatnonzero(position)
+    position[answers] = np.arange(len(answers))
+    return Grouping(position[raw], answers)
 
 
 def answer_label(query: Query, answer: int) -> str:

@@ -24,7 +24,7 @@ from das.estimation.known import Known, free_cells, infeasible, known_groups
 from das.estimation.problem import NO_LIMIT, FamilyProblem, Solution
 from das.estimation.verify import VerificationError, require_feasible, residual, tolerance
 
-__all__ = ["solve"]
+__all__ = ["clean", "closed_form", "solve"]
 
 _SOLVERS: tuple[tuple[str, dict[str, float | bool]], ...] = (
     ("PIQP", {"eps_abs": 1e-9, "eps_rel": 1e-10, "eps_duality_gap_abs": 1e-9, "eps_duality_gap_rel": 1e-10}),
@@ -54,12 +54,9 @@ def solve(problem: FamilyProblem) -> Solution:
     """
     known = known_groups(problem)
     free = free_cells(problem, known)
-    closed = _closed_form(problem, free)
+    closed = closed_form(problem, known, free)
     if closed is not None:
-        missed = residual(problem, known, closed)
-        if missed > 0:
-            raise infeasible(problem) or VerificationError(f"{problem.name}: a constraint is missed by {missed:.2g}")
-        return Solution(x=closed, solver="closed-form", residual=0.0, gap=0.0, iterations=0)
+        return closed
 
     program = _program(problem, known, free)
     best: Solution | None = None
@@ -69,7 +66,7 @@ def solve(problem: FamilyProblem) -> Solution:
             continue
         x = np.zeros(problem.shape)
         x[free] = values[: np.count_nonzero(free)]
-        x = _clean(problem, x)
+        x = clean(problem, x)
         found = Solution(
             x=x, solver=name.lower(), residual=residual(problem, known, x), gap=float("nan"), iterations=iterations
         )
@@ -86,13 +83,24 @@ def solve(problem: FamilyProblem) -> Solution:
     return best
 
 
-def _closed_form(problem: FamilyProblem, free: NDArray[np.bool_]) -> NDArray[np.float64] | None:
-    """Answer at once where there is nothing to choose: no free cell, or one free child for each."""
-    if not free.any():
-        return np.zeros(problem.shape)
-    if problem.parent is not None and (free.sum(axis=0) <= 1).all():
-        return np.where(free, problem.parent.astype(np.float64), 0.0)
-    return None
+def closed_form(problem: FamilyProblem, known: tuple[Known, ...], free: NDArray[np.bool_]) -> Solution | None:
+    """Answer at once where there is nothing to choose: one free child for each cell, or none.
+
+    Also where there is nothing to find: a cell with people and no child that may have them.
+    """
+    if problem.parent is None:
+        if free.any():
+            return None
+        x = np.zeros(problem.shape)
+    else:
+        choices = free.sum(axis=0)
+        if (choices > 1).any() and not ((choices == 0) & (problem.parent > 0)).any():
+            return None
+        x = np.where(free, problem.parent.astype(np.float64), 0.0)
+    missed = residual(problem, known, x)
+    if missed > 0:
+        raise infeasible(problem) or VerificationError(f"{problem.name}: a constraint is missed by {missed:.2g} persons")
+    return Solution(x=x, solver="closed-form", residual=0.0, gap=0.0, iterations=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +229,7 @@ def _run(program: _Program, solver: str, settings: dict[str, float | bool]) -> t
     return np.asarray(z.value, dtype=np.float64), int(task.solver_stats.num_iters or 0)
 
 
-def _clean(problem: FamilyProblem, x: NDArray[np.float64]) -> NDArray[np.float64]:
+def clean(problem: FamilyProblem, x: NDArray[np.float64]) -> NDArray[np.float64]:
     """Make what holds up to a solver's tolerance hold up to rounding: no negative count, sums equal to the parent."""
     x = np.maximum(x, 0.0)
     if problem.parent is None:

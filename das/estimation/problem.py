@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from das.query import Query
 
-__all__ = ["NO_LIMIT", "Diagnostics", "FamilyEstimate", "FamilyProblem", "Limits", "Measured", "Solution"]
+__all__ = ["NO_LIMIT", "Diagnostics", "FamilyEstimate", "FamilyProblem", "Limits", "Measured", "Quadratic", "Solution"]
 
 NO_LIMIT = np.int64(2**40)
 """An upper bound that binds nothing: no population comes near it, and millions of them still add up in 64 bits."""
@@ -48,11 +48,60 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Quadratic:
+    """A distance of the children's counts x from what was learnt of them, around a reference r near the answer.
+
+        sum over children of  constant - 2 pull . (x - r) + (x - r)' curvature (x - r)
+
+    The reference keeps the terms as small as the noise, however large the counts. Where children share one curvature
+    it is given once.
+    """
+
+    curvature: NDArray[np.float64]  # cells x cells, or children x cells x cells
+    reference: NDArray[np.float64]  # children x cells
+    pull: NDArray[np.float64]  # children x cells
+    constant: float
+    modulus: float  # every curvature is at least this times the identity
+
+    def value(self, x: NDArray[np.float64]) -> float:
+        """Distance of counts, children x cells.
+
+        Examples
+        --------
+        >>> square = Quadratic(curvature=np.eye(2), reference=np.array([[3.0, 4.0]]), pull=np.zeros((1, 2)),
+        ...                    constant=0.0, modulus=1.0)
+        >>> square.value(np.zeros((1, 2)))
+        25.0
+        """
+        step = x - self.reference
+        return self.constant + float((step * (self.bend(step) - 2.0 * self.pull)).sum())
+
+    def around(self, reference: NDArray[np.float64]) -> Quadratic:
+        """Return the same distance, written around another reference."""
+        step = reference - self.reference
+        return Quadratic(
+            curvature=self.curvature,
+            reference=reference,
+            pull=self.pull - self.bend(step),
+            constant=self.value(reference),
+            modulus=self.modulus,
+        )
+
+    def bend(self, step: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Multiply each child's row by its curvature."""
+        if self.curvature.ndim == 2:
+            return step @ self.curvature
+        return np.matmul(self.curvature, step[:, :, None])[:, :, 0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FamilyProblem:
     """One family to estimate.
 
     ``cells`` are the cells in which anybody can be (structural zeros left out and, below the top, only those where the
     parent is positive), ascending; ``parent`` holds the parent's counts there and is ``None`` at the top of the spine.
+    ``correlated`` is the distance to linear estimates that use all levels; without it, the distance is that to what was
+    measured at this level.
     """
 
     level: str
@@ -61,6 +110,7 @@ class FamilyProblem:
     parent: NDArray[np.int64] | None
     measured: tuple[Measured, ...]
     limits: tuple[Limits, ...]
+    correlated: Quadratic | None = None
 
     def __post_init__(self) -> None:
         if not self.geocodes:
@@ -70,6 +120,8 @@ class FamilyProblem:
         rows = {m.values.shape[0] for m in self.measured} | {limits.lower.shape[0] for limits in self.limits}
         if rows - {len(self.geocodes)}:
             raise ValueError(f"family of {self.geocodes[0]!r}: one row for each of {len(self.geocodes)} children")
+        if self.correlated is not None and self.correlated.pull.shape != self.shape:
+            raise ValueError(f"family of {self.geocodes[0]!r}: linear estimates need one number for each child and cell")
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -1,4 +1,7 @@
-"""Exact noise: integer draws with the stated distribution, each a function of run key, stream name and position."""
+"""Exact noise: integer draws with the stated distribution, each a function of run key, stream name and position.
+
+The mechanisms for analysis are in `das.noise.projected_gaussian` and `das.noise.k_norm`.
+"""
 
 from das.noise.discrete_gaussian import DiscreteGaussian
 from das.noise.discrete_laplace import DiscreteLaplace

@@ -16,7 +16,7 @@ from das.noise.two_sided import TwoSidedNoise
 _POISSON_SIGMA2 = 9  # from here on no double lies between the variance and sigma2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class DiscreteGaussian(TwoSidedNoise):
     """Noise with P(X = k) proportional to exp(-k^2 / (2 sigma2)) on the integers (Canonne, Kamath and Steinke 2020).
 

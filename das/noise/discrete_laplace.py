@@ -12,7 +12,7 @@ from das.noise.stream import Bits
 from das.noise.two_sided import TwoSidedNoise
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class DiscreteLaplace(TwoSidedNoise):
     """Noise with P(X = k) = (1 - q)/(1 + q) q^|k|, q = exp(-1/scale) (Ghosh, Roughgarden and Sundararajan 2009).
 

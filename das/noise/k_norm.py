@@ -22,7 +22,7 @@ from das.noise.rational import Rational, positive_rational
 from das.noise.stream import Bundle
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, init=False, eq=False)
 class KNorm:
     """Noise with density proportional to exp(-epsilon ||v||_K) on the span of the moves, K their convex hull.
 

@@ -30,7 +30,7 @@ def chi_mean(degrees: int) -> float:
     return sqrt(2) * exp(lgamma((degrees + 1) / 2) - lgamma(degrees / 2))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, init=False, eq=False)
 class ProjectedGaussian:
     """Noise sigma Q z, with z standard normal and Q an orthonormal basis of the span of the moves.
 

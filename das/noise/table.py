@@ -7,7 +7,6 @@ A draw is the inverse of the distribution function F at a uniform real U, whose 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -65,26 +64,23 @@ class Table:
             if unsure.size:
                 open_places.append(unsure + start)
         if open_places:
-            places = np.concatenate(open_places)
-            draws[places] = self._read_on(bundle, n, places, self.open_cells.take(draws.take(places)))
+            self._read_on(bundle, n, draws, np.concatenate(open_places))
         return draws.reshape(bundle.count, n)
 
-    def _read_on(
-        self, bundle: Bundle, n: int, places: NDArray[np.intp], cells: NDArray[np.uint64]
-    ) -> Sequence[int] | NDArray[np.int64]:
-        """Decide draws whose first 16 bits, the cells, did not suffice, by 48 more bits or by as many as it takes."""
+    def _read_on(self, bundle: Bundle, n: int, draws: NDArray[np.int64], places: NDArray[np.intp]) -> None:
+        """Decide, in place, the draws whose first 16 bits did not suffice: by 48 more, or by as many as it takes."""
         if len(places) <= _FEW:  # a small call meets one or two: plain integers are then faster than arrays
-            return [
-                self._read_on_at(bundle, *divmod(place, n), cell)
-                for place, cell in zip(places.tolist(), cells.tolist(), strict=True)
-            ]
+            for place in places.tolist():
+                stream, position = divmod(place, n)
+                draws[place] = self._read_on_at(bundle, stream, position, self.open_cells.item(draws[place]))
+            return
         streams, positions = np.divmod(places, n)
+        cells = self.open_cells.take(draws.take(places))
         words = cells | bundle.more(streams, positions)
         at = self.thresholds[1:].searchsorted(words, side="right")  # thresholds[at] <= word < thresholds[at + 1]
-        draws = at + self.least
+        draws[places] = at + self.least
         for i in (self.thresholds.take(at) == words).nonzero()[0].tolist():
-            draws[i] = self._read_on_at(bundle, int(streams[i]), int(positions[i]), int(cells[i]))
-        return draws
+            draws[places[i]] = self._read_on_at(bundle, int(streams[i]), int(positions[i]), int(cells[i]))
 
     def _read_on_at(self, bundle: Bundle, stream: int, position: int, cell: int) -> int:
         word = cell | bundle.more_at(stream, position)

@@ -12,16 +12,32 @@ from das.errors import BudgetError, InfeasibleError, Problem, UsageError
 from das.plan import Plan, digest_of
 from das.release.conformance import conformance_problems
 from das.release.custody import RunRecord
-from das.release.durable import committed, sha256_file, write_atomically
+from das.release.durable import committed, sha256_file, unfinished, verify, write_atomically
 from das.release.layout import ReleaseFolder
 from das.release.manifest import files_of, json_bytes, verify_release, versions
 from das.release.statement import statement_of
 from das.report.privacy import render_privacy
 from geography import Spine
 
-__all__ = ["write_statement"]
+__all__ = ["is_finished", "rewrite_report", "write_statement"]
 
 PUBLIC_FILE = 0o644
+
+
+def is_finished(plan: Plan, release: ReleaseFolder) -> bool:
+    """Whether the release is complete, as its manifest says and as this config asks; then nothing is to be done.
+
+    Raises
+    ------
+    UsageError
+        A file is not what the manifest says.
+    """
+    if not release.manifest.exists():
+        return False
+    problems = verify_release(release)
+    if problems:
+        raise UsageError(problems)
+    return release.config.read_bytes() == to_toml(plan.settings).encode()
 
 
 def write_statement(plan: Plan, release: ReleaseFolder, run: RunRecord) -> None:
@@ -32,6 +48,14 @@ def write_statement(plan: Plan, release: ReleaseFolder, run: RunRecord) -> None:
     BudgetError
         The plan's account and the ledger's differ as rationals; nothing is then called a release.
     """
+    release.manifest.unlink(missing_ok=True)
+    for path in (release.config, release.statement, release.report, release.manifest):
+        for left in unfinished(path):
+            left.unlink()
+    stages = (release.measurements, release.facts, release.counts, release.tables, release.microdata)
+    changed = [problem for folder in stages for problem in verify(folder)]
+    if changed:
+        raise UsageError(changed)
     facts = committed(release.facts)
     if facts is None or committed(release.tables) is None:
         raise UsageError(Problem(str(release.path), "is not complete", "run `das run` to the end"))

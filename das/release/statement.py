@@ -46,7 +46,14 @@ def statement_of(plan: Plan, account: Account, *, facts_digest: str, charged: Fr
         **account.sections,
         "invariants": [{"query": i.query.name, "level": i.level, "reason": i.reason} for i in plan.invariants],
         "bounds": [
-            {"query": b.query.name, "level": b.level, "sense": b.sense, "source": b.source, "reason": b.reason}
+            {
+                "query": b.query.name,
+                "level": b.level,
+                "sense": b.sense,
+                "factor": b.factor,
+                "source": b.source,
+                "reason": b.reason,
+            }
             for b in plan.bounds
         ],
         "structural_zeros": [zero.name for zero in plan.schema.structural_zeros],

@@ -15,12 +15,13 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 from markupsafe import Markup
 
 from das.accounting.conversion import epsilon_upper
-from das.report.wording import superscript
+from das.report.wording import one_in_upper, quoted_upper, superscript
 
-__all__ = ["Bar", "Curve", "Point", "bar_chart", "dash_sample", "delta_chart"]
+__all__ = ["Bar", "Point", "bar_chart", "dash_sample", "delta_chart"]
 
-BAR_SHARE = 78  # percent of the width for the longest bar; the rest is for its number
-PITCH, THICKNESS = 52, 20
+LABELS, BAR_SHARE = 38, 40  # percent of the width for the labels and for the longest bar; the rest is for its number
+OPEN_SHARE = 24  # of a bar whose length is not known: its text may be long
+PITCH, THICKNESS = 34, 20
 LEFT, RIGHT, TOP, BOTTOM = 9.0, 97.0, 28, 258  # the plot area of the curves: percent across, pixels down
 
 
@@ -35,14 +36,6 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
-    """Epsilon as a function of delta for one rho."""
-
-    label: str
-    rho: Fraction
-
-
-@dataclass(frozen=True, slots=True)
 class Point:
     """One promise (delta, epsilon) with its label."""
 
@@ -52,7 +45,7 @@ class Point:
 
 
 def bar_chart(name: str, title: str, bars: Sequence[Bar]) -> Markup:
-    """Draw horizontal bars, each under its label and with its number at the end.
+    """Draw horizontal bars, each with its label before it and its number after it.
 
     Examples
     --------
@@ -62,37 +55,38 @@ def bar_chart(name: str, title: str, bars: Sequence[Bar]) -> Markup:
     """
     longest = max((bar.length for bar in bars if bar.length is not None and math.isfinite(bar.length)), default=0.0)
     said = "; ".join(f"{bar.label}: {bar.text}" for bar in bars)
-    svg = _picture(name, title, said, height=PITCH * len(bars) + 4)
-    SubElement(svg, "line", {"x1": "0", "x2": "0", "y1": "0", "y2": str(PITCH * len(bars)), "class": "axis"})
+    svg = _picture(name, title, said, height=PITCH * len(bars))
     for row, bar in enumerate(bars):
-        y = PITCH * row
+        y = PITCH * row + PITCH // 2
         known = bar.length is not None and math.isfinite(bar.length)
-        width = BAR_SHARE * (bar.length or 0.0) / (longest or 1.0) if known else BAR_SHARE
-        _text(svg, bar.label, "0", y + 16, "label", dx="8")
-        shape = {"x": "0", "y": str(y + 24), "width": f"{width:.2f}%", "height": str(THICKNESS)}
-        SubElement(svg, "rect", {**shape, "class": f"bar {bar.kind if known else 'open'}"})
-        _text(svg, bar.text, f"{width:.2f}%", y + 39, "number", dx="8")
+        width = BAR_SHARE * (bar.length or 0.0) / (longest or 1.0) if known else OPEN_SHARE
+        _text(svg, bar.label, "0", y + 5, "label")
+        place = {"x": f"{LABELS}%", "y": str(y - THICKNESS // 2), "width": f"{width:.2f}%", "height": str(THICKNESS)}
+        SubElement(svg, "rect", {**place, "class": f"bar {bar.kind if known else 'open'}"})
+        _text(svg, bar.text, f"{LABELS + width:.2f}%", y + 5, "number", dx="8")
+    axis = {"x1": f"{LABELS}%", "x2": f"{LABELS}%", "y1": "0", "y2": str(PITCH * len(bars))}
+    SubElement(svg, "line", {**axis, "class": "axis"})
     return _markup(svg)
 
 
-def delta_chart(name: str, title: str, curves: Sequence[Curve], points: Sequence[Point]) -> Markup:
+def delta_chart(name: str, title: str, rhos: Sequence[Fraction], points: Sequence[Point]) -> Markup:
     """Draw epsilon against delta on a logarithmic axis: each rho-zCDP curve, and the promises that are made.
 
     Every value is :func:`das.accounting.conversion.epsilon_upper` at an exact delta.
 
     Examples
     --------
-    >>> svg = delta_chart("trade", "Trade", [Curve("nominal", Fraction(1))], [])
+    >>> svg = delta_chart("trade", "Trade", [Fraction(1)], [])
     >>> svg.count("<path"), "10⁻¹²" in svg
     (1, True)
     """
     decades = max([14, *(_decade(point.delta) + 1 for point in points)])
     # floor(10^(k/4)), exactly: quarter decades of 1/delta
     deltas = [(k / 4, Fraction(1, math.isqrt(math.isqrt(10**k)))) for k in range(4, 4 * decades + 1)]
-    drawn = [[(decade, epsilon_upper(curve.rho, delta)) for decade, delta in deltas] for curve in curves]
+    drawn = [[(decade, epsilon_upper(rho, delta)) for decade, delta in deltas] for rho in rhos]
     ends = [point.epsilon for point in points] + [epsilon for curve in drawn for _, epsilon in curve]
     ticks = list(_ticks(max(ends, default=1.0)))
-    said = "; ".join(f"{p.label}: epsilon {p.epsilon:.3f} at delta {float(p.delta):.0e}" for p in points)
+    said = "; ".join(f"{p.label}: epsilon {quoted_upper(p.epsilon)} at delta {one_in_upper(p.delta)}" for p in points)
     svg = _picture(name, title, f"Epsilon grows as delta shrinks. {said}", height=BOTTOM + 52)
 
     def x(decade: float) -> float:
@@ -112,9 +106,7 @@ def delta_chart(name: str, title: str, curves: Sequence[Curve], points: Sequence
     plot = {"x": f"{LEFT}%", "y": str(TOP), "width": f"{RIGHT - LEFT}%", "height": str(BOTTOM - TOP)}
     stretched = SubElement(svg, "svg", {**plot, "viewBox": "0 0 1000 1000", "preserveAspectRatio": "none"})
     for order, curve in enumerate(drawn):
-        steps = (
-            f"{1000 * (d - 1) / (decades - 1):.1f} {1000 * (1 - epsilon / ticks[-1]):.1f}" for d, epsilon in curve
-        )
+        steps = (f"{1000 * (d - 1) / (decades - 1):.1f} {1000 * (1 - epsilon / ticks[-1]):.1f}" for d, epsilon in curve)
         SubElement(stretched, "path", {"d": "M" + "L".join(steps), "class": f"curve dash-{order % 4}"})
     for point in points:
         at = -math.log10(point.delta)
@@ -156,7 +148,8 @@ def _markup(svg: Element) -> Markup:
 
 def _ticks(maximum: float) -> Iterator[float]:
     """Round steps of 1, 2 or 5 from zero past the maximum, about five of them."""
-    rough = (maximum or 1.0) / 5
+    maximum = maximum or 1.0
+    rough = maximum / 5
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(s * power for s in (1, 2, 5, 10) if s * power >= rough * (1 - 1e-9))
     for k in range(math.ceil(maximum / step * (1 - 1e-9)) + 1):

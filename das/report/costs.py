@@ -14,17 +14,17 @@ __all__ = ["Cost", "Stop", "assumptions_of", "breakdown_of", "costs_of", "headli
 
 # Each policy by the name it is quoted under, and in words.
 POLICIES = {
-    "semi": ("Effective, Semi-DP", "Up to {a} records change, and all public facts stay true."),
+    "semi": ("Effective, Semi-DP", "{records}, and all public facts stay true."),
     "irreducible": ("Effective, irreducible", "No more records change than the public facts require."),
-    "nearest": ("Effective, nearest", "The data change as little as the public facts allow."),
+    "nearest": ("Effective, nearest", "Only the smallest change that the public facts allow: the weakest comparison."),
     "secret-pair": ("Effective, secret pair", "One listed secret changes, and all public facts stay true."),
     "unconstrained": ("Unconstrained", "One record changes; the public facts are ignored."),
 }
 # What a reader may want to learn: key of the statement, and the wording of one entry.
 BREAKDOWN = {
     "secrets": "{secret}",
-    "attributes": "{attribute}, all else being known",
-    "geography": "which {of} of the {within}, all else being known",
+    "attributes": "{attribute}",
+    "geography": "which {of} of the {within}",
 }
 
 
@@ -46,8 +46,9 @@ class Cost:
 
     @property
     def epsilon(self) -> str:
-        """Epsilon as it is quoted."""
-        return quoted_upper(self.number)
+        """Epsilon as it is quoted; a vacuous promise has none, and is never called 0."""
+        vacuous = str(self.entry.get("status", "")).upper().startswith("VACUOUS")
+        return "vacuous" if vacuous else quoted_upper(self.number)
 
     @property
     def rho(self) -> str:
@@ -61,9 +62,9 @@ class Cost:
 
     @property
     def exact_rho(self) -> Fraction | None:
-        """Rho for a curve, where it is a finite number."""
+        """Rho for a curve, where it and epsilon are finite numbers."""
         rho = number_of(self.entry.get("rho"))
-        return rho if isinstance(rho, Fraction) else None
+        return rho if isinstance(rho, Fraction) and isinstance(self.number, Fraction) else None
 
     @property
     def factor(self) -> str:
@@ -100,7 +101,8 @@ def costs_of(statement: Mapping[str, Any]) -> tuple[Cost, ...]:
         costs.append(Cost("tight", "Nominal, tight", statement["tight"], pure, "The same, by a tighter composition."))
     for entry in statement.get("effective") or ():
         name, meaning = POLICIES.get(entry["policy"], (f"Effective, {entry['policy']}", ""))
-        costs.append(Cost(entry["policy"], name, entry, pure, meaning.format(a=entry.get("a"))))
+        records = "One record changes" if entry.get("a") == 1 else f"Up to {entry.get('a')} records change"
+        costs.append(Cost(entry["policy"], name, entry, pure, meaning.format(records=records)))
     return tuple(costs)
 
 
@@ -129,7 +131,9 @@ def stops_of(statement: Mapping[str, Any], headline: Cost) -> tuple[Stop, ...]:
         text = "Only one set of counts agrees with all public facts. No noise hides what these facts already tell."
         stops.append(Stop("Vacuous: the public facts determine the data.", text))
     if headline.number is None:
-        text = "The accountant does not know every step of this run, and what it does not know it does not count as zero."
+        text = (
+            "The accountant does not know every step of this run, and what it does not know it does not count as zero."
+        )
         stops.append(Stop("The privacy cost is not known.", text))
     elif headline.number == math.inf:
         stops.append(Stop("The privacy cost has no bound.", "Some result can reveal a secret with certainty."))
@@ -140,7 +144,12 @@ def breakdown_of(statement: Mapping[str, Any]) -> tuple[tuple[str, tuple[Cost, .
     """Group the costs by what a reader wants to learn; a group whose key is absent is left out."""
     pure = statement["framework"] == "pure"
     return tuple(
-        (key, tuple(Cost(key, named(wording.format_map(entry)), entry, pure) for entry in statement[key]))
+        (
+            key,
+            tuple(
+                Cost(key, named(wording.format_map({"of": "place", **entry})), entry, pure) for entry in statement[key]
+            ),
+        )
         for key, wording in BREAKDOWN.items()
         if statement.get(key)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 __all__ = ["SHADES", "Cell", "Grid", "Row", "budget_grid", "legend", "noise_grid"]
@@ -59,7 +60,9 @@ def budget_grid(plan: Mapping[str, Any]) -> Grid:
         return Cell(_percent(share[at]), 1 + sum(share[at] >= s for s in SHADES)) if at in share else Cell(ABSENT)
 
     def total(level: str | None = None, query: str | None = None) -> str:
-        return _percent(sum((v for (at, q), v in share.items() if level in (None, at) and query in (None, q)), Fraction()))
+        return _percent(
+            sum((v for (at, q), v in share.items() if level in (None, at) and query in (None, q)), Fraction())
+        )
 
     rows = (Row(q, n, tuple(cell((at, q)) for at in levels), total(query=q)) for q, n in _queries(plan).items())
     return Grid(levels, tuple(rows), (*(total(level=at) for at in levels), total()))
@@ -74,7 +77,7 @@ def legend() -> tuple[Cell, ...]:
     ['below 0.1', '0.1 to 0.3', '0.3 to 1', '1 to 3', '3 to 10', '10 and more']
     """
     marks = [f"{float(100 * share):g}" for share in SHADES]
-    between = [f"{low} to {high}" for low, high in zip(marks, marks[1:], strict=False)]
+    between = [f"{low} to {high}" for low, high in pairwise(marks)]
     return tuple(Cell(text, k) for k, text in enumerate([f"below {marks[0]}", *between, f"{marks[-1]} and more"], 1))
 
 

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from das.accounting.conversion import epsilon_upper
 from das.errors import Problem, UsageError
-from das.report.charts import Bar, Curve, Point, bar_chart, dash_sample, delta_chart
+from das.report.charts import Bar, Point, bar_chart, dash_sample, delta_chart
 from das.report.costs import Cost, assumptions_of, breakdown_of, costs_of, headline_of, stops_of
 from das.report.grids import budget_grid, legend, noise_grid
 from das.report.wording import fact, named, one_in_upper, power_upper, quoted_upper
@@ -99,12 +99,15 @@ class Trade:
 
     chart: Markup
     lines: tuple[tuple[Markup, Cost], ...]
-    deltas: tuple[str, ...]
+    deltas: tuple[Markup, ...]
     rows: tuple[tuple[str, tuple[str, ...]], ...]
 
 
 def _comparison(statement: Mapping[str, Any], costs: tuple[Cost, ...]) -> Markup:
-    bars = [Bar(cost.name, cost.length, f"ε {cost.epsilon}", cost.kind) for cost in costs]
+    bars = [
+        Bar(cost.name, cost.length, cost.epsilon if cost.number is None else f"ε {cost.epsilon}", cost.kind)
+        for cost in costs
+    ]
     if not statement.get("effective"):
         bars.append(Bar("Effective", None, "not stated", "open"))
     return bar_chart("comparison", "Nominal beside effective epsilon", bars)
@@ -116,7 +119,7 @@ def _trade(plan: Mapping[str, Any], costs: tuple[Cost, ...]) -> Trade:
     points = [Point(cost.name, delta, cost.length) for cost, _ in curves if cost.length is not None]
     deltas = [Fraction(1, 10**k) for k in QUOTED_DECADES]
     return Trade(
-        delta_chart("trade", "Epsilon for every delta", [Curve(cost.name, rho) for cost, rho in curves], points),
+        delta_chart("trade", "Epsilon for every delta", [rho for _, rho in curves], points),
         tuple((dash_sample(order), cost) for order, (cost, _) in enumerate(curves)),
         tuple(power_upper(d) for d in deltas),
         tuple((cost.name, tuple(quoted_upper(epsilon_upper(rho, d)) for d in deltas)) for cost, rho in curves),
@@ -124,7 +127,7 @@ def _trade(plan: Mapping[str, Any], costs: tuple[Cost, ...]) -> Trade:
 
 
 def _two_records(plan: Mapping[str, Any]) -> str:
-    """Epsilon for two records at once, by group privacy: 2 epsilon, or 2² rho (Bun and Steinke 2016, arXiv:1605.02065)."""
+    """Epsilon for two records at once, by group privacy: 2 epsilon, or 2² rho (Bun and Steinke, arXiv:1605.02065)."""
     budget = Fraction(plan["budget"])
     if plan["framework"] == "pure":
         return quoted_upper(2 * budget)

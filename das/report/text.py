@@ -34,11 +34,12 @@ def summary(statement: Mapping[str, Any], folder: Path) -> str:
             f"           the chance of any outcome differs by at most a factor e^{epsilon} ({nominal['status']})."
         ]
     lines.append("           Nothing is promised about the public facts themselves.")
+    lines += _effective(statement)
     for fact in statement["invariants"]:
         lines.append(f"Public     {fact['query']} of each {fact['level']}, exactly. {fact['reason']}")
     for fact in statement["bounds"]:
         lines.append(
-            f"           {fact['query']} of each {fact['level']} {fact['sense']} {fact['source']}. {fact['reason']}"
+            f"           {fact['query']} of each {fact['level']} {fact['sense']} {_times(fact)}{fact['source']}. {fact['reason']}"
         )
     for name in statement["structural_zeros"]:
         lines.append(f"           structural zero {name}")
@@ -50,3 +51,22 @@ def summary(statement: Mapping[str, Any], folder: Path) -> str:
         f"Report     {folder / 'release' / 'privacy.html'}",
     ]
     return "\n".join(lines)
+
+
+def _times(fact: Mapping[str, Any]) -> str:
+    return f"{fact['factor']} x " if fact.get("factor", 1) != 1 else ""
+
+
+def _effective(statement: Mapping[str, Any]) -> list[str]:
+    """The promise for the smallest and the largest secret, and for the strictest policy."""
+    secrets = statement.get("secrets", [])
+    chosen = [(s["secret"], s) for s in (secrets[:1] + secrets[-1:] if len(secrets) > 1 else secrets)]
+    for found in statement.get("effective", ()):
+        if found["policy"] in ("irreducible", "semi"):
+            chosen.append((f"policy {found['policy']}, a(t) = {found['a']}", found))
+    rows = []
+    for words, found in chosen:
+        epsilon = found["epsilon"]
+        shown = f"epsilon {round_up(epsilon, 3)}" if isinstance(epsilon, float) else str(epsilon)
+        rows.append(f"{words:<38} {shown} ({found['status']})")
+    return [f"{'Effective' if i == 0 else '':<11}{row}" for i, row in enumerate(rows)]

@@ -7,7 +7,19 @@ from collections.abc import Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 
-__all__ = ["UNKNOWN", "fact", "factor_upper", "named", "number_of", "one_in_upper", "power_upper", "quoted_upper", "superscript"]
+from markupsafe import Markup
+
+__all__ = [
+    "UNKNOWN",
+    "fact",
+    "factor_upper",
+    "named",
+    "number_of",
+    "one_in_upper",
+    "power_upper",
+    "quoted_upper",
+    "superscript",
+]
 
 UNKNOWN = "not supported"  # an accountant that does not know an event says so; it never says zero
 LARGE = ((10**15, "quadrillion"), (10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
@@ -78,19 +90,19 @@ def one_in_upper(probability: Fraction) -> str:
     return f"1 in {_in_words(many)}"
 
 
-def power_upper(probability: Fraction) -> str:
+def power_upper(probability: Fraction) -> Markup:
     """Write a small probability as a power of ten, its two digits rounded up.
 
     Examples
     --------
     >>> power_upper(Fraction(1, 10**10)), power_upper(Fraction(1, 7 * 10**6))
-    ('10⁻¹⁰', '1.5 × 10⁻⁷')
+    (Markup('10<sup>−10</sup>'), Markup('1.5 × 10<sup>−7</sup>'))
     """
     context = Context(prec=2, rounding=ROUND_CEILING)
-    digits = context.divide(Decimal(probability.numerator), Decimal(probability.denominator))
-    power = superscript(digits.adjusted())
-    leading = _plain(digits.scaleb(-digits.adjusted()))
-    return f"10{power}" if leading == "1" else f"{leading} × 10{power}"
+    rounded = context.divide(Decimal(probability.numerator), Decimal(probability.denominator))
+    digits = _plain(rounded.scaleb(-rounded.adjusted()))
+    power = Markup("10<sup>−{}</sup>").format(-rounded.adjusted())
+    return power if digits == "1" else Markup("{} × {}").format(digits, power)
 
 
 def superscript(number: int) -> str:

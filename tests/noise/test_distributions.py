@@ -1,5 +1,6 @@
 """The two distributions: probabilities, moments, costs, refusals, and draws that have power against a wrong scale."""
 
+import pickle
 from decimal import Decimal
 from fractions import Fraction
 
@@ -66,6 +67,16 @@ def test_epsilon_is_the_largest_loss():
     k = np.arange(-30, 31)
     losses = noise.log_pmf(k) - noise.log_pmf(k - 3)
     assert np.abs(losses).max() == pytest.approx(float(noise.epsilon(3)))
+
+
+@pytest.mark.parametrize("noise", [DiscreteGaussian("3/2"), DiscreteLaplace("3/2")])
+def test_values_travel(noise):
+    copy = pickle.loads(pickle.dumps(noise))
+    assert copy == noise
+    assert copy.weights == noise.weights
+    with pytest.raises(AttributeError):
+        noise.weights = None
+    assert noise.status == "exact"
 
 
 def test_names_are_canonical():

@@ -161,6 +161,17 @@ def test_open_lanes_of_long_streams_are_placed_right(streams):
     assert np.abs(together).max() < 1300
 
 
+def test_few_and_many_open_lanes_are_decided_alike():
+    # The same words alone (plain integers) and in company (arrays), thresholds among them.
+    noise = DiscreteGaussian("484/25")
+    table = build_table(noise.weights)
+    words = [int(t) + shift for t in table.thresholds[5:60] for shift in (-1, 0, 1)]
+    together = table.draw(ForcedBundle(words, (1, 64)), len(words))[0]
+    alone = [table.draw(ForcedBundle([word], (1, 64)), 1)[0, 0] for word in words]
+    assert together.tolist() == alone
+    assert len(set(alone)) > 50
+
+
 def test_tables_are_small_kept_and_read_only():
     noise = DiscreteGaussian(40_000)
     table = table_of(noise.weights)

@@ -1,0 +1,163 @@
+"""Before any number is printed: does the promise say anything at all?
+
+When the public facts leave only one histogram, every release of it is trivially "0-Semi-DP", and nobody is protected.
+The checks here find that (V0), cells whose counts are disclosed exactly (V1), secrets no data set could hide (V2), and
+queries whose answers are public already (V3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from scipy.optimize import LinearConstraint, milp
+
+from das.accounting.enumeration import Row, TableFacts
+from das.errors import ConfigError, InfeasibleError, Problem
+
+__all__ = ["Vacuity", "cell_ranges", "nested_vacuity", "public_workloads", "table_vacuity"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vacuity:
+    """What the public facts give away by themselves.
+
+    Parameters
+    ----------
+    vacuous : bool
+        V0: only one histogram is left; report the data as determined by its invariants, never as epsilon 0.
+    pinned : tuple of int
+        V1: cells (of a table) or classes (of nested totals) whose counts are fixed.
+    unprotected : tuple of int
+        V2: cells or classes in which nobody can be: that a record is not there is public.
+    coverage : Fraction
+        V2: of the ordered pairs (is c, could be y) with c possible, the share in which y is possible too.
+    """
+
+    vacuous: bool
+    pinned: tuple[int, ...]
+    unprotected: tuple[int, ...]
+    coverage: Fraction
+
+
+def cell_ranges(facts: TableFacts) -> tuple[tuple[int, int], ...]:
+    """Least and largest count of each cell over all data sets that agree with the facts, by integer programming.
+
+    Examples
+    --------
+    >>> cell_ranges(TableFacts(cells=3, invariants=((1, 1, 0),), values=(1,), records=3))
+    ((0, 1), (0, 1), (2, 2))
+    """
+    if facts.values is None or facts.records is None:
+        raise ConfigError(Problem("facts", "the published values are needed here", "give values and records"))
+    rows = [(1,) * facts.cells, *facts.invariants, *(row for row, _, _ in facts.bounds)]
+    low = [facts.records, *facts.values, *(bottom for _, bottom, _ in facts.bounds)]
+    high = [facts.records, *facts.values, *(top for _, _, top in facts.bounds)]
+    largest = np.array([0 if cell in facts.zeros else facts.records for cell in range(facts.cells)])
+    ranges = []
+    for cell in range(facts.cells):
+        ends = []
+        for sign in (1, -1):
+            objective = np.zeros(facts.cells)
+            objective[cell] = sign
+            found = milp(
+                objective,
+                integrality=np.ones(facts.cells),
+                bounds=(np.zeros(facts.cells), largest),
+                constraints=LinearConstraint(np.array(rows), np.array(low), np.array(high)),
+            )
+            if found.status == 2:
+                raise InfeasibleError(
+                    Problem("facts", "no data set agrees with all of them", "check the invariants and bounds")
+                )
+            if found.status != 0:
+                raise ConfigError(Problem("facts", "the range of a cell could not be decided", "use fewer cells"))
+            ends.append(round(sign * found.fun))
+        ranges.append((ends[0], ends[1]))
+    return tuple(ranges)
+
+
+def table_vacuity(facts: TableFacts) -> Vacuity:
+    """Run V0 to V2 on a table.
+
+    Examples
+    --------
+    >>> margins = ((1, 1, 0, 0), (0, 0, 1, 1), (1, 0, 1, 0), (0, 1, 0, 1))
+    >>> table_vacuity(TableFacts(cells=4, invariants=margins, values=(3, 0, 2, 1), records=3))
+    Vacuity(vacuous=True, pinned=(0, 1, 2, 3), unprotected=(2, 3), coverage=Fraction(1, 3))
+    """
+    ranges = cell_ranges(facts)
+    pinned = tuple(cell for cell, (low, high) in enumerate(ranges) if low == high and cell not in facts.zeros)
+    empty = tuple(cell for cell, (_, high) in enumerate(ranges) if high == 0 and cell not in facts.zeros)
+    cells = len(facts.allowed)
+    return Vacuity(
+        vacuous=len(pinned) == cells, pinned=pinned, unprotected=empty, coverage=_coverage(cells - len(empty), cells)
+    )
+
+
+def nested_vacuity(class_totals: Sequence[int], class_cells: Sequence[int]) -> Vacuity:
+    """Run V0 to V2 for nested totals: the public count and the number of cells of each class, no cell written out.
+
+    A class is fixed when it has one cell or nobody; the data are determined when all classes are.
+
+    Examples
+    --------
+    >>> nested_vacuity([5, 0, 7], [2, 2, 1])
+    Vacuity(vacuous=False, pinned=(1, 2), unprotected=(1,), coverage=Fraction(1, 2))
+    """
+    if any(total < 0 for total in class_totals) or any(cells < 1 for cells in class_cells):
+        raise ConfigError(Problem("classes", "a total is negative or a class has no cell", "correct the totals"))
+    pairs = list(zip(class_totals, class_cells, strict=True))
+    pinned = tuple(k for k, (total, cells) in enumerate(pairs) if total == 0 or cells == 1)
+    empty = tuple(k for k, (total, _) in enumerate(pairs) if total == 0)
+    possible = sum(cells for total, cells in pairs if total)
+    return Vacuity(
+        vacuous=len(pinned) == len(pairs),
+        pinned=pinned,
+        unprotected=empty,
+        coverage=_coverage(possible, sum(class_cells)),
+    )
+
+
+def public_workloads(
+    facts: TableFacts, workloads: Mapping[tuple[str, str], tuple[Row, ...]]
+) -> tuple[tuple[str, str], ...]:
+    """V3: workloads whose answers no move changes, because each row is a combination of invariants and the total.
+
+    Examples
+    --------
+    >>> facts = TableFacts(cells=3, invariants=((1, 1, 0),))
+    >>> public_workloads(facts, {("t", "rest"): ((0, 0, 2),), ("t", "detailed"): ((1, 0, 0), (0, 1, 0), (0, 0, 1))})
+    (('t', 'rest'),)
+    """
+    allowed = facts.allowed
+    known = [[Fraction(row[cell]) for cell in allowed] for row in ((1,) * facts.cells, *facts.invariants)]
+    rank = _rank(known)
+    return tuple(
+        pair
+        for pair, rows in workloads.items()
+        if _rank([*known, *([Fraction(row[cell]) for cell in allowed] for row in rows)]) == rank
+    )
+
+
+def _coverage(possible: int, cells: int) -> Fraction:
+    return Fraction(possible - 1, cells - 1) if cells > 1 and possible else Fraction(0)
+
+
+def _rank(rows: Sequence[Sequence[Fraction]]) -> int:
+    """Rank over the rationals, by elimination."""
+    left = [list(row) for row in rows]
+    rank = 0
+    for column in range(len(left[0]) if left else 0):
+        pivot = next((r for r in range(rank, len(left)) if left[r][column]), None)
+        if pivot is None:
+            continue
+        left[rank], left[pivot] = left[pivot], left[rank]
+        for r in range(rank + 1, len(left)):
+            factor = left[r][column] / left[rank][column]
+            if factor:
+                left[r] = [a - factor * b for a, b in zip(left[r], left[rank], strict=True)]
+        rank += 1
+    return rank

@@ -1,0 +1,158 @@
+"""Nearest points of the sets a family's counts live in: each cell's people shared among the children, then limits too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from das.estimation.known import Known
+from das.estimation.problem import NO_LIMIT, FamilyProblem, Quadratic
+
+__all__ = ["Rows", "Shares", "lower_bound", "nearest_within"]
+
+_FORBIDDEN = -1e12
+"""Added where a child's cell can only be zero: far below any count, and still finite."""
+_SHORT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Tables, cells x children, that are not negative, zero where not free, and sum to the parent in each cell.
+
+    Without a parent the sums are free.
+    """
+
+    parent: NDArray[np.float64] | None
+    offset: NDArray[np.float64]  # cells x children: zero, or forbidding
+    weights: NDArray[np.float64] | None  # averages of the largest 1, 2, ... of sorted numbers, as a matrix
+    spread: NDArray[np.float64] | None  # the parent over 1, 2, ...
+
+    @classmethod
+    def of(cls, parent: NDArray[np.int64] | None, free: NDArray[np.bool_]) -> Shares:
+        """Prepare for a parent's counts and the cells x children that may be positive."""
+        offset = np.where(free, 0.0, _FORBIDDEN)
+        if parent is None:
+            return cls(None, offset, None, None)
+        n = free.shape[1]
+        count = np.arange(n, 0, -1.0)
+        weights = np.tril(np.ones((n, n))) / count if n <= _SHORT else None
+        return cls(parent.astype(np.float64), offset, weights, parent[:, None] / count)
+
+    def nearest(self, point: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Project onto the set.
+
+        A cell's nearest share is max(point - t, 0), with t the largest over k of (sum of the k largest - parent) / k
+        (Held, Wolfe and Crowder 1974).
+
+        Examples
+        --------
+        >>> shares = Shares.of(np.array([3]), np.array([[True, True, True]]))
+        >>> shares.nearest(np.array([[2.0, 1.5, -4.0]])).tolist()
+        [[1.75, 1.25, 0.0]]
+        """
+        open_point = point + self.offset
+        if self.spread is None:
+            return np.maximum(open_point, 0.0, out=open_point)
+        ordered = np.sort(open_point, axis=1)
+        if self.weights is not None:
+            averages = ordered @ self.weights
+        else:
+            averages = np.cumsum(ordered[:, ::-1], axis=1)[:, ::-1] / np.arange(ordered.shape[1], 0, -1.0)
+        open_point -= (averages - self.spread).max(axis=1)[:, None]
+        return np.maximum(open_point, 0.0, out=open_point)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Limits as rows: which cells each one sums, and its bounds for each child."""
+
+    members: NDArray[np.float64]  # rows x cells
+    lower: NDArray[np.float64]  # rows x children
+    upper: NDArray[np.float64]  # rows x children, infinite where nothing is known
+
+    @classmethod
+    def of(cls, problem: FamilyProblem, known: tuple[Known, ...]) -> Rows:
+        """Collect the limits that exclude more than cells which are left out anyway."""
+        n, m = problem.shape
+        members, lower, upper = [np.zeros((0, m))], [np.zeros((0, n))], [np.zeros((0, n))]
+        for facts in known:
+            says_more = ((facts.lower > 0) | ((facts.upper > 0) & (facts.upper < NO_LIMIT))).any(axis=0)
+            members.append((facts.grouping.index == np.flatnonzero(says_more)[:, None]).astype(np.float64))
+            lower.append(facts.lower.T[says_more].astype(np.float64))
+            upper.append(np.where(facts.upper < NO_LIMIT, facts.upper, np.inf).T[says_more])
+        return cls(np.concatenate(members), np.concatenate(lower), np.concatenate(upper))
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def pick(self, which: NDArray[np.bool_]) -> Rows:
+        """Return some of the rows."""
+        return Rows(self.members[which], self.lower[which], self.upper[which])
+
+
+def nearest_within(shares: Shares, rows: Rows, point: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Project onto tables that also keep the rows' limits, from a point that almost keeps them.
+
+    The nearest table is max(point - t - sum of the rows' multipliers, 0). Newton's method on the multipliers of the rows
+    that bind; t follows in closed form. ``None`` if that does not settle, as it may far from the set.
+    """
+    multiplier = np.zeros_like(rows.lower)
+    exact = rows.lower == rows.upper
+    table = shares.nearest(point)
+    tolerance = 1e-10 * max(1.0, float(np.abs(table).max(initial=0.0)))
+    for _ in range(40):
+        sums = rows.members @ table
+        nearest = np.clip(sums, rows.lower, rows.upper)
+        if np.abs(sums - nearest).max(initial=0.0) <= tolerance:
+            return table
+        target = np.where(multiplier < 0, rows.lower, np.where(multiplier > 0, rows.upper, nearest))
+        row, child = np.nonzero(exact | (sums != nearest) | (multiplier != 0))
+        positive = table > 0
+        members = rows.members[row]
+        reach = members * positive[:, child].T
+        system = (reach @ members.T) * (child[:, None] == child)
+        if shares.parent is not None:
+            system -= (reach / np.maximum(positive.sum(axis=1), 1)) @ reach.T
+        # A row that no positive cell reaches opens its cells by moving a full step.
+        system[np.diag_indices_from(system)] += np.where(reach.any(axis=1), 1e-9 * (1 + np.diag(system)), 1.0)
+        moved = multiplier[row, child] + np.linalg.solve(system, (sums - target)[row, child])
+        # At a lower limit the multiplier lifts, at an upper one it presses; an exact row may do either.
+        at_lower, at_upper = (target == rows.lower)[row, child], (target == rows.upper)[row, child]
+        moved = np.where(at_lower & ~at_upper, np.minimum(moved, 0.0), moved)
+        multiplier[row, child] = np.where(at_upper & ~at_lower, np.maximum(moved, 0.0), moved)
+        table = shares.nearest(point - rows.members.T @ multiplier)
+    return None
+
+
+def lower_bound(
+    distance: Quadratic,
+    shares: Shares,
+    rows: Rows,
+    at: NDArray[np.float64],
+    multiplier: NDArray[np.float64],
+) -> float:
+    """Return a number that no table of the set has a smaller distance than, whatever ``at`` and ``multiplier`` are.
+
+    Split the curvature into modulus times identity plus a rest R that is positive semidefinite. Replace the rest by its
+    tangent at a point w, and the limits by a Lagrangian with multipliers l: for tables y, with steps from the reference,
+
+        distance(y) >= constant + min over y of [modulus |y|^2 + 2 y.(R w - pull + B'l)] - w'R w - 2 (l bounds)
+
+    and the minimum is one projection (Fenchel's dual with a strongly convex part, Rockafellar 1970, section 31). The
+    bound is off by the square of the distance of w to the optimum, and tight there.
+    """
+    step = at - distance.reference.T
+    bent = distance.bend(step.T).T - distance.modulus * step
+    multiplier = np.where(np.isfinite(rows.upper), multiplier, np.minimum(multiplier, 0.0))
+    bounds = np.where(multiplier > 0, rows.upper, rows.lower)
+    bounds = np.where(multiplier == 0, 0.0, bounds - rows.members @ distance.reference.T)
+    force = distance.pull.T - bent - rows.members.T @ multiplier
+    nearest = shares.nearest(distance.reference.T + force / distance.modulus) - distance.reference.T
+    return (
+        distance.constant
+        + float((nearest * (distance.modulus * nearest - 2.0 * force)).sum())
+        - float((step * bent).sum())
+        - 2.0 * float((multiplier * bounds).sum())
+    )
