@@ -27,7 +27,7 @@ from das.accounting.policies import (
 from das.errors import ProblemsFound
 from das.noise.discrete_gaussian import DiscreteGaussian
 from das.places import spine_of
-from das.plan import Mechanism, Plan
+from das.plan import Mechanism, Plan, float_upper, round_up
 from das.query import Query
 from geography import Spine
 
@@ -88,7 +88,10 @@ def account(plan: Plan, spine: Spine | None = None) -> Account:
 
 
 def account_of(whole: HierarchicalPlan, delta: Fraction) -> dict[str, Any]:
-    """Account what the accountant was told of, under every policy and for every secret."""
+    """Account what the accountant was told of, under every policy and for every secret.
+
+    Where all noise is of the Laplace kind the epsilons are pure: they need no delta.
+    """
     effective = [guarantee(whole, policy, delta) for policy in ("semi", "irreducible", "nearest")]
     leaf, a = whole.levels[-1], adjacency(whole)
     secrets = [Secret(name=f"attributes within the same {leaf}", within=leaf)]
@@ -154,7 +157,7 @@ def _event(level: str, query: str, noise: Mechanism) -> Event:
 
 def _secret(whole: HierarchicalPlan, secret: Secret, delta: Fraction) -> dict[str, Any]:
     nominal = nominal_secret_guarantee(whole, secret, delta)
-    return {**_plain(secret_guarantee(whole, secret, delta)), "nominal_epsilon": nominal.epsilon}
+    return {**_plain(secret_guarantee(whole, secret, delta)), "nominal_epsilon": _epsilon(nominal)}
 
 
 def _plain(found: Guarantee) -> dict[str, Any]:
@@ -162,10 +165,17 @@ def _plain(found: Guarantee) -> dict[str, Any]:
     return {
         "rho": _number(found.rho),
         "pure_epsilon": _number(found.pure),
-        "epsilon": "infinite" if found.epsilon == math.inf else found.epsilon,
+        "epsilon": _epsilon(found),
         "status": found.status,
         "assumptions": list(found.assumptions),
     }
+
+
+def _epsilon(found: Guarantee) -> float | str | None:
+    """Epsilon as the plan's framework means it: without delta where there is a pure one."""
+    if found.status == "proved" and isinstance(found.pure, Fraction):
+        return float_upper(found.pure)
+    return "infinite" if found.epsilon == math.inf else found.epsilon
 
 
 def _number(loss: Fraction | float | NotSupported) -> float | str:
@@ -184,9 +194,10 @@ def _promises(sections: dict[str, Any]) -> list[str]:
 
 def _row(words: str, found: dict[str, Any]) -> str:
     rho = f"{found['rho']:.4f}" if isinstance(found["rho"], float) else "-"
-    return f"{words:<62}{rho:>10}{_quoted(found['epsilon']):>10}{_quoted(found.get('nominal_epsilon')):>10}  {found['status']}"
+    effective, nominal = _quoted(found["epsilon"]), _quoted(found.get("nominal_epsilon"))
+    return f"{words:<62}{rho:>10}{effective:>10}{nominal:>10}  {found['status']}"
 
 
 def _quoted(epsilon: float | str | None) -> str:
     """Show an epsilon rounded up; blank where there is none."""
-    return f"{math.ceil(epsilon * 1000) / 1000:.3f}" if isinstance(epsilon, float) else str(epsilon or "")
+    return round_up(epsilon, 3) if isinstance(epsilon, float) else str(epsilon or "")

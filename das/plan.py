@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -123,8 +124,7 @@ class Plan:
     def epsilon(self) -> float:
         """Nominal epsilon at the plan's delta, rounded up."""
         if self.framework == "pure":
-            nearest = float(self.budget)
-            return nearest if Fraction(nearest) >= self.budget else math.nextafter(nearest, math.inf)
+            return float_upper(self.budget)
         return epsilon_upper(self.budget, self.settings.privacy.delta)
 
     def privacy_content(self) -> dict[str, Any]:
@@ -226,6 +226,18 @@ class Plan:
         return "\n".join(lines)
 
 
+def float_upper(value: Fraction) -> float:
+    """Give the smallest float that is not below a rational.
+
+    Examples
+    --------
+    >>> float_upper(Fraction(2)), Fraction(float_upper(Fraction(1, 10))) >= Fraction(1, 10)
+    (2.0, True)
+    """
+    near = float(value)
+    return near if Fraction(near) >= value else math.nextafter(near, math.inf)
+
+
 def round_up(value: float, digits: int) -> str:
     """Print a number that may be quoted: the last digit is rounded up.
 
@@ -234,8 +246,7 @@ def round_up(value: float, digits: int) -> str:
     >>> round_up(17.143551, 4)
     '17.1436'
     """
-    scale = 10**digits
-    return f"{math.ceil(value * scale) / scale:.{digits}f}"
+    return f"{Decimal(math.ceil(Fraction(value) * 10**digits)).scaleb(-digits):.{digits}f}"
 
 
 def digest_of(content: Mapping[str, Any]) -> str:

@@ -47,11 +47,8 @@ def checked_delta(delta: Fraction) -> Fraction:
     """
     exact = _exact("delta", delta)
     if not 0 < exact < 1:
-        raise ConfigError(
-            Problem(
-                "delta", f"{exact} is not strictly between 0 and 1", 'give a small rational such as "1/10000000000"'
-            )
-        )
+        remedy = 'give a small rational such as "1/10000000000"'
+        raise ConfigError(Problem("delta", f"{exact} is not strictly between 0 and 1", remedy))
     if exact < Fraction(1, 10**300):
         raise ConfigError(Problem("delta", "it is below 1e-300, where floats end", "give a larger delta"))
     return exact
@@ -66,13 +63,6 @@ def epsilon_upper(rho: Fraction, delta: Fraction) -> float:
         epsilon(t) = (1 + t) rho + log(t / (1 + t)) + (log(1/delta) - log(1 + t)) / t
 
     and the derivative vanishes where ``rho t^2 + log(1 + t) = log(1/delta)``, whose left side increases.
-
-    Parameters
-    ----------
-    rho : Fraction
-        The zCDP parameter, at least 0.
-    delta : Fraction
-        Strictly between 0 and 1.
 
     Examples
     --------
@@ -258,9 +248,8 @@ def rho_of_pure_upper(epsilon: float | Fraction) -> float:
 
 def _exact(name: str, value: object) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, int | Fraction):
-        raise ConfigError(
-            Problem(name, f"{value!r} is a {type(value).__name__}, not an exact rational", 'write it as "1/1000"')
-        )
+        reason = f"{value!r} is a {type(value).__name__}, not an exact rational"
+        raise ConfigError(Problem(name, reason, 'write it as "1/1000"'))
     return Fraction(value)
 
 

@@ -248,8 +248,7 @@ def _through_pure(event: Event, change: Change, convert: Callable[[Fraction], fl
     cells = [(entry,) for entry in change] if isinstance(event, LaplaceEvent) else [change]
     losses: list[Loss] = []
     for epsilon in (pure_epsilon(event, cell) for cell in cells):
-        known = isinstance(epsilon, Fraction) and epsilon > 0
-        losses.append(Fraction(convert(Fraction(epsilon))) if known else epsilon)
+        losses.append(Fraction(convert(epsilon)) if isinstance(epsilon, Fraction) and epsilon else epsilon)
     return total_loss(losses)
 
 

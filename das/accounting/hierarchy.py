@@ -8,6 +8,7 @@ apart.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -23,6 +24,7 @@ from das.errors import ConfigError, Problem
 __all__ = ["HierarchicalPlan", "Maps", "RecordChange", "attribute_changes", "compose", "finest_invariant", "refines"]
 
 Maps = tuple[tuple[int, ...] | None, ...]
+REALISATION_CHECKS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,26 +144,41 @@ def attribute_changes(
     >>> [sorted(changes) for changes in attribute_changes(plan, keep=frozenset({"adult"}))]
     [['age', 'sex']]
     """
+    zeros = None if plan.possible is None or plan.possible.all() else np.packbits(plan.possible).tobytes()
+    return _largest_sets(plan.attributes, tuple(plan.queries.items()), keep, only, zeros)
+
+
+@lru_cache(maxsize=512)
+def _largest_sets(
+    attributes: tuple[tuple[str, int], ...],
+    queries: tuple[tuple[str, Maps], ...],
+    keep: frozenset[str],
+    only: frozenset[str] | None,
+    packed: bytes | None,
+) -> tuple[frozenset[str], ...]:
     per_attribute = []
-    for axis, (name, size) in enumerate(plan.attributes):
-        maps = {query: maps[axis] for query, maps in plan.queries.items()}
+    for axis, (name, size) in enumerate(attributes):
+        maps = {query: maps[axis] for query, maps in queries}
         distinct = tuple(sorted({m for m in maps.values() if m is not None}))
         codes = _separation_codes(distinct, size)
         choices = []
         for code in np.unique(codes):
             seen = frozenset(q for q, m in maps.items() if m is not None and int(code) >> distinct.index(m) & 1)
             if not seen & keep and (not seen or only is None or name in only):
-                choices.append((seen, codes, code))
+                choices.append((seen, codes == code))
         per_attribute.append(choices)
-    combined = [
-        (frozenset[str]().union(*(seen for seen, _, _ in choice)), choice) for choice in product(*per_attribute)
-    ]
+    combined = [(frozenset(q for seen, _ in choice for q in seen), choice) for choice in product(*per_attribute)]
     combined.sort(key=lambda option: (-len(option[0]), sorted(option[0])))
+    shape = tuple(size for _, size in attributes)
+    possible = None if packed is None else _unpacked(packed, shape)
     largest: list[frozenset[str]] = []
+    checks_left = REALISATION_CHECKS
     for seen, choice in combined:
         if any(seen <= other for other in largest):
             continue
-        if plan.possible is None or _realised(plan.possible, [codes == code for _, codes, code in choice]):
+        # a change that was not checked is taken to be possible, which can only overstate a cost
+        checks_left -= 1
+        if possible is None or checks_left < 0 or _realised(possible, [pairs for _, pairs in choice]):
             largest.append(seen)
     return tuple(largest)
 
@@ -251,7 +268,7 @@ def separable_cells(plan: HierarchicalPlan, query: str) -> Iterator[frozenset[st
             yield frozenset(apart)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _separation_codes(maps: tuple[tuple[int, ...], ...], size: int) -> npt.NDArray[np.int64]:
     """For each two values of an attribute, which of these maps tell them apart, as the bits of a number."""
     if len(maps) > 62:
@@ -261,6 +278,11 @@ def _separation_codes(maps: tuple[tuple[int, ...], ...], size: int) -> npt.NDArr
         codes |= np.not_equal.outer(cells, cells).astype(np.int64) << bit
     codes.setflags(write=False)
     return codes
+
+
+def _unpacked(packed: bytes, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+    count = math.prod(shape)
+    return np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=count).astype(np.bool_).reshape(shape)
 
 
 def _realised(possible: npt.NDArray[np.bool_], pairs: list[npt.NDArray[np.bool_]]) -> bool:

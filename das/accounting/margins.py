@@ -12,7 +12,7 @@ from math import comb, factorial
 
 import numpy as np
 
-from das.accounting.enumeration import Moves, Row
+from das.accounting.dataspace import Moves, Row
 from das.errors import ConfigError, InfeasibleError, Problem
 
 __all__ = ["cycle_count", "cycle_moves", "margin_invariants", "one_way_adjacency_upper", "two_way_adjacency"]

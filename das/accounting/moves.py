@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 from types import MappingProxyType
 
@@ -29,6 +29,7 @@ __all__ = [
     "Secret",
     "adjacency",
     "ball_moves",
+    "can_change_alone",
     "determined_queries",
     "exchange_moves",
     "move_loss",
@@ -169,14 +170,30 @@ def ball_moves(plan: HierarchicalPlan, radius: int) -> Iterator[Move] | NotSuppo
 
 def secret_moves(plan: HierarchicalPlan, secret: Secret) -> Iterator[Move] | NotSupported:
     """One record changes as the secret allows, with the fewest others changing to keep what is public."""
+    alone = within_class_moves(plan, secret)
+    if not _touches_invariants(plan, secret):
+        return alone
     exchanges = exchange_moves(plan, secret)
     if isinstance(exchanges, NotSupported):
         return exchanges
-    return (move for moves in (within_class_moves(plan, secret), exchanges) for move in moves)
+    return (move for moves in (alone, exchanges) for move in moves)
+
+
+def can_change_alone(plan: HierarchicalPlan) -> bool:
+    """Tell whether some record can change while nothing public changes and nobody else does.
+
+    With nested invariants, that nobody can means that the data are determined by what is public.
+    """
+    if plan.diverging(max((plan.depth(level) for level, _ in plan.invariants), default=-1)) < len(plan.levels):
+        return True
+    everything = tuple(tuple(range(size)) for _, size in plan.attributes)
+    asked = replace(plan, queries={**plan.queries, "": everything})
+    keep = frozenset(query for _, query in plan.invariants)
+    return any("" in seen for seen in attribute_changes(asked, keep=keep))
 
 
 def determined_queries(plan: HierarchicalPlan) -> tuple[tuple[str, str], ...]:
-    """Measured (level, query) pairs whose exact value is public already: they cost nothing and hide nothing."""
+    """Measured (level, query) pairs whose exact value follows from an invariant: they cost nothing and hide nothing."""
 
     def public(level: str, query: str) -> bool:
         # the number of records never changes by a substitution
@@ -189,6 +206,12 @@ def determined_queries(plan: HierarchicalPlan) -> tuple[tuple[str, str], ...]:
 def _divergence(plan: HierarchicalPlan, secret: Secret, after: int) -> int:
     """First depth at which the places may part: below what must stay and below the geounit of the secret."""
     return plan.diverging(max(after, -1 if secret.within is None else plan.depth(secret.within)))
+
+
+def _touches_invariants(plan: HierarchicalPlan, secret: Secret) -> bool:
+    seen = attribute_changes(plan, only=secret.attributes)
+    place = _divergence(plan, secret, -1)
+    return any(RecordChange(place, s).seen_by(plan.depth(lv), q) for s in seen for lv, q in plan.invariants)
 
 
 def _within_class(plan: HierarchicalPlan, secret: Secret) -> Iterator[RecordChange]:

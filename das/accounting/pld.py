@@ -25,19 +25,15 @@ import numpy.typing as npt
 
 from das.accounting.conversion import checked_delta
 from das.accounting.events import Change, Event, GaussianEvent, LaplaceEvent, NotSupported, pure_epsilon
-from das.accounting.hierarchy import HierarchicalPlan
-from das.accounting.moves import Move
-from das.accounting.policies import Policy, policy_moves
-from das.accounting.tables import TablePlan
 
-__all__ = ["LossDistribution", "loss_distribution", "move_distribution", "tight_epsilon_upper"]
+__all__ = ["LossDistribution", "loss_distribution"]
 
 Masses = npt.NDArray[np.float64]
 T = TypeVar("T")
 TAIL = 2.0**-130  # mass that one cut may send to an infinite loss
 UNIT = 2.0**-53
 SPREAD = 27.0  # cuts at TAIL fall within this many standard deviations
-GRID_POINTS = 2**16
+GRID_POINTS = 2**15
 WIDEST = 10**10  # the largest sigma2 whose atoms are written out
 
 
@@ -174,54 +170,6 @@ def loss_distribution(measured: Iterable[tuple[Event, Change]]) -> LossDistribut
     return _composed([(_lattice(cell), times) for cell, times in cells.items()])
 
 
-def move_distribution(move: Move, events: Iterable[Event]) -> LossDistribution | NotSupported:
-    """Compose all events for one move of the data."""
-    return loss_distribution((event, move.change(event)) for event in events)
-
-
-def tight_epsilon_upper(plan: HierarchicalPlan | TablePlan, policy: Policy, delta: Fraction) -> float | NotSupported:
-    """Epsilon at delta from the exact loss distributions of the moves of a policy, rounded up.
-
-    It is a guarantee like the one from zCDP and never much above it; for discrete Gaussian plans it is below.
-
-    Examples
-    --------
-    >>> plan = HierarchicalPlan(
-    ...     levels=("us",), units=(1,), attributes=(("sex", 2),), queries={"sex": ((0, 1),)},
-    ...     events=(GaussianEvent(level="us", query="sex", sigma2=Fraction(4)),))
-    >>> round(tight_epsilon_upper(plan, "semi", Fraction(1, 10**10)), 2)
-    4.48
-    """
-    moves, _ = policy_moves(plan, policy)
-    if isinstance(moves, NotSupported):
-        return moves
-    if isinstance(plan, HierarchicalPlan):
-        if any(abs(entry) > 2 for move in moves for change in move.changes.values() for entry in change):
-            return NotSupported("which move is worst is proved for at most two records")
-        moves = _undominated(moves)
-    largest = 0.0
-    for move in moves:
-        composed = move_distribution(move, plan.events)
-        if isinstance(composed, NotSupported):
-            return composed
-        largest = max(largest, composed.epsilon_upper(delta))
-    return largest
-
-
-def _undominated(moves: tuple[Move, ...]) -> tuple[Move, ...]:
-    """Leave out moves that another exceeds in every answer, in the order () < (1, -1) < (1, -1, 1, -1) < (2, -2)."""
-    pairs = sorted({pair for move in moves for pair in move.changes})
-    size = {
-        tuple((max(map(abs, change), default=0), len(change)) for change in (m.changes.get(p, ()) for p in pairs)): m
-        for m in moves
-    }
-    return tuple(
-        move
-        for key, move in size.items()
-        if not any(key != other and all(a <= b for a, b in zip(key, other, strict=True)) for other in size)
-    )
-
-
 def _lattice(cell: _Cell) -> _Lattice:
     """Loss of one cell whose true value moves by `shift`; both directions have the same law."""
     shift, parameter = cell.shift, cell.parameter
@@ -287,7 +235,7 @@ def _gridded(lattice: _Lattice, step: float) -> LossDistribution:
 def _sum(one: LossDistribution, other: LossDistribution) -> LossDistribution:
     """Loss of two independent measurements, on their common grid."""
     occupied = np.flatnonzero(other.masses)
-    if 16 * len(occupied) < len(other.masses):
+    if 4 * len(occupied) < len(other.masses):
         # few atoms far apart: add shifted copies
         spread = np.zeros(len(one.masses) + len(other.masses) - 1)
         for place in occupied:

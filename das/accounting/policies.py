@@ -18,15 +18,17 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
-from das.accounting.conversion import checked_delta, epsilon_upper
-from das.accounting.enumeration import TableFacts, data_space, net_moves, semi_adjacency
+from das.accounting.conversion import checked_delta, epsilon_upper, gdp_epsilon_upper
+from das.accounting.dataspace import TableFacts, data_space, semi_adjacency
+from das.accounting.enumeration import net_moves
 from das.accounting.events import Loss, NotSupported
-from das.accounting.hierarchy import HierarchicalPlan, attribute_changes
+from das.accounting.hierarchy import HierarchicalPlan, finest_invariant
 from das.accounting.moves import (
     Move,
     Secret,
     adjacency,
     ball_moves,
+    can_change_alone,
     exchange_moves,
     secret_moves,
     unconstrained_moves,
@@ -61,8 +63,8 @@ class Guarantee:
         The policy, and for secret-pair what is hidden.
     adjacency : int, optional
         a(t), where the policy has one.
-    rho, pure : Fraction, inf or NotSupported
-        The zCDP cost and the pure epsilon of the worst move.
+    rho, pure, mu_squared : Fraction, inf or NotSupported
+        The zCDP cost, the pure epsilon and, for continuous noise, the squared mu of the worst move.
     epsilon : float, optional
         An epsilon that holds at delta, rounded up; None when it is not known or says nothing.
     move : Move, optional
@@ -77,6 +79,7 @@ class Guarantee:
     delta: Fraction
     rho: Loss
     pure: Loss
+    mu_squared: Loss
     epsilon: float | None
     status: Status
     adjacency: int | None = None
@@ -165,6 +168,9 @@ def policy_moves(
         case "unconstrained":
             return tuple(unconstrained_moves(plan)), None
         case "nearest":
+            finest = finest_invariant(plan)
+            if isinstance(finest, NotSupported) and not can_change_alone(plan):
+                return finest, None
             return tuple(within_class_moves(plan)), None
         case "semi" | "irreducible":
             a = adjacency(plan)
@@ -201,39 +207,36 @@ def _account(
 ) -> Guarantee:
     exact = checked_delta(delta)
     if isinstance(moves, NotSupported):
-        return Guarantee(policy=policy, delta=exact, rho=moves, pure=moves, epsilon=None, status="not supported")
+        return Guarantee(
+            policy=policy, delta=exact, rho=moves, pure=moves, mu_squared=moves, epsilon=None, status="not supported"
+        )
     rho, move = worst_loss(moves, plan.events, "zcdp")
     pure, _ = worst_loss(moves, plan.events, "pure")
-    if isinstance(rho, NotSupported) and isinstance(pure, NotSupported):
-        return Guarantee(
-            policy=policy, delta=exact, rho=rho, pure=pure, epsilon=None, status="not supported", move=move
-        )
-    if policy != "unconstrained" and not _data_can_change(plan):
-        return Guarantee(policy=policy, delta=exact, rho=rho, pure=pure, epsilon=None, status=VACUOUS, move=move)
-    epsilon = min(_epsilon_upper(rho, exact), _pure_upper(pure))
-    return Guarantee(policy=policy, delta=exact, rho=rho, pure=pure, epsilon=epsilon, status="proved", move=move)
-
-
-def _epsilon_upper(rho: Loss, delta: Fraction) -> float:
-    return math.inf if isinstance(rho, NotSupported | float) else epsilon_upper(rho, delta)
-
-
-def _pure_upper(pure: Loss) -> float:
-    return (
-        math.inf if isinstance(pure, NotSupported | float) else math.nextafter(float(pure), math.inf) if pure else 0.0
+    mu_squared, _ = worst_loss(moves, plan.events, "gdp")
+    epsilons = [
+        *(epsilon_upper(loss, exact) for loss in (rho,) if isinstance(loss, Fraction)),
+        *(math.nextafter(float(loss), math.inf) for loss in (pure,) if isinstance(loss, Fraction)),
+        *(gdp_epsilon_upper(_root_upper(loss), exact) for loss in (mu_squared,) if isinstance(loss, Fraction)),
+    ]
+    found = Guarantee(
+        policy=policy, delta=exact, rho=rho, pure=pure, mu_squared=mu_squared, epsilon=None, status="proved", move=move
     )
+    if not epsilons and all(isinstance(loss, NotSupported) for loss in (rho, pure, mu_squared)):
+        return replace(found, status="not supported")
+    if policy != "unconstrained" and not _data_can_change(plan):
+        return replace(found, status=VACUOUS)
+    return replace(found, epsilon=0.0 if rho == 0 else min(epsilons, default=math.inf))
+
+
+def _root_upper(square: Fraction) -> float:
+    return math.sqrt(square) * (1 + 2.0**-50)
 
 
 def _data_can_change(plan: HierarchicalPlan | TablePlan) -> bool:
     """Tell whether the public facts leave more than one histogram."""
     if isinstance(plan, TablePlan):
         return plan.facts.values is None or plan.facts.records is None or len(data_space(plan.facts)) > 1
-    if plan.diverging(max((plan.depth(level) for level, _ in plan.invariants), default=-1)) < len(plan.levels):
-        return True
-    everything = tuple(tuple(range(size)) for _, size in plan.attributes)
-    asked = replace(plan, queries={**plan.queries, "": everything})
-    keep = frozenset(query for _, query in plan.invariants)
-    return any("" in seen for seen in attribute_changes(asked, keep=keep))
+    return can_change_alone(plan)
 
 
 def _assumptions(plan: HierarchicalPlan | TablePlan, policy: str) -> tuple[str, ...]:

@@ -8,7 +8,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from das.accounting.enumeration import Moves, Row, TableFacts, data_space, irreducible_moves, net_moves
+from das.accounting.dataspace import Moves, Row, TableFacts, data_space
+from das.accounting.enumeration import irreducible_moves, net_moves
 from das.accounting.events import Event
 from das.accounting.moves import Move
 from das.errors import ConfigError, Problem

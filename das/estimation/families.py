@@ -1,12 +1,12 @@
 """The fast solver of a family: two closed-form halves, accelerated, stopped by a certified gap.
 
-    minimise distance(x)  over tables x in S (each cell's people shared among the children)  with limits L <= B x <= U
+    minimise distance(x)  over tables x (each cell's people shared among the children)  with limits L <= B x <= U
 
-Douglas and Rachford (1956), as in Eckstein and Bertsekas (1992), with rho the mean of the curvature's diagonal: one half
-minimises the quadratic, by one matrix multiplication for all children; the other projects each cell onto a simplex and each
-limited sum onto its interval. Limits that are exact for every child join the first half. Anderson's acceleration (1965; Walker and Ni
-2011) of the fixed-point iteration takes the place of hundreds of iterations. Neither half's word is taken: every few
-iterations a feasible table and a lower bound on all of them are computed, and the iteration ends when the two meet.
+Douglas and Rachford (1956), as in Eckstein and Bertsekas (1992): one half minimises the quadratic, by one matrix
+multiplication for all children; the other projects each cell onto a simplex and each limited sum onto its interval.
+Limits that are exact for every child join the first half. Anderson's acceleration (1965; Walker and Ni 2011) takes the
+place of hundreds of iterations. Neither half's word is taken: now and then a feasible table and a lower bound for all
+tables are computed, and the iteration ends when the two meet.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from das.estimation.distance import quadratic_distance
 from das.estimation.known import free_cells, known_groups
 from das.estimation.nonnegative import clean, closed_form, solve
 from das.estimation.problem import FamilyProblem, Quadratic, Solution
-from das.estimation.simplex import Rows, Shares, lower_bound, nearest_within
+from das.estimation.tables import Rows, Shares, lower_bound, nearest_within
 from das.estimation.verify import residual, tolerance
 
 __all__ = ["solve_fast"]
+
+Table = NDArray[np.float64]  # cells x children, unlike elsewhere: a cell's shares lie side by side
 
 _RELAXATION = 1.6
 _MEMORY = 6
@@ -57,82 +59,106 @@ def solve_fast(problem: FamilyProblem, gap: float = 1e-6) -> Solution:
     distance = quadratic_distance(problem)
     if distance.modulus <= 0:
         return solve(problem)
-    shares = Shares.of(problem.parent, free.T)
     rows = Rows.of(problem, known)
+    x = np.zeros(problem.shape)
+    # A cell that one child alone may fill is no variable: it is filled, and the rest is solved given it.
+    settled = free.sum(axis=0) <= 1
+    if problem.parent is not None and settled.any():
+        x[:, settled] = np.where(free, problem.parent, 0.0)[:, settled]
+        distance = _given(distance, x, settled)
+        rows = rows.given(x.T, settled)
+    else:
+        settled = np.zeros_like(settled)
+    shares = Shares.of(None if problem.parent is None else problem.parent[~settled], free.T[~settled])
     found = _iterate(distance, shares, rows, gap)
     if found is None:
         return solve(problem)
     table, certified, iterations = found
-    x = clean(problem, table.T)
+    x[:, ~settled] = table.T
+    x = clean(problem, x)
     missed = residual(problem, known, x)
     if missed > tolerance(problem):
         return solve(problem)
     return Solution(x=x, solver="fast", residual=missed, gap=certified, iterations=iterations)
 
 
-def _iterate(
-    distance: Quadratic, shares: Shares, rows: Rows, gap: float
-) -> tuple[NDArray[np.float64], float, int] | None:
-    """Iterate until a feasible table and a lower bound meet; cells x children throughout."""
-    everyone = (rows.lower == rows.upper).all(axis=1)
-    exact, loose = rows.pick(everyone), rows.pick(~everyone)
-    start = _unconstrained(distance, shares.parent, exact)
-    distance = distance.around(start.T)
-    half = _QuadraticHalf.of(distance, exact, loose)
-    cells = len(start)
-    scale = np.sqrt(loose.members.sum(axis=1, keepdims=True))
-    summed = loose.members @ start
-    lower, upper = (loose.lower - summed) / scale, (loose.upper - summed) / scale
+def _given(distance: Quadratic, x: NDArray[np.float64], settled: NDArray[np.bool_]) -> Quadratic:
+    """Restrict a distance to the cells that are not settled."""
+    there = distance.around(np.where(settled, x, distance.reference))
+    left = np.flatnonzero(~settled)
+    return Quadratic(
+        curvature=there.curvature[..., left[:, None], left],
+        reference=there.reference[:, left],
+        pull=there.pull[:, left],
+        constant=there.constant,
+        modulus=there.modulus,
+    )
 
-    state = np.zeros((cells + len(loose), start.shape[1]))
-    anderson = _Anderson.of(state.size)
+
+def _iterate(distance: Quadratic, shares: Shares, rows: Rows, gap: float) -> tuple[Table, float, int] | None:
+    """Iterate until a feasible table and a lower bound meet.
+
+    The state stacks a table and the limited sums, as steps from the linear solution.
+    """
+    exact = rows.exact.all(axis=1)
+    loose = rows.pick(~exact)
+    start = _linear(distance, shares.parent, rows.pick(exact))
+    distance = distance.around(np.ascontiguousarray(start.T))
+    half = _QuadraticHalf.of(distance, rows.pick(exact), loose)
+    m = len(start)
+    norm = np.sqrt(loose.members.sum(axis=1, keepdims=True))
+    summed = loose.members @ start
+    lower, upper = (loose.lower - summed) / norm, (loose.upper - summed) / norm
+
+    state = np.zeros((m + len(loose), start.shape[1]))
+    projected, anderson = np.empty_like(state), _Anderson.of(state.size)
     trigger = gap * max(distance.constant, 1.0)
     checked = 0
     for iteration in range(1, _ITERATIONS + 1):
-        table = shares.nearest(state[:cells] + start)
-        projected = np.concatenate([table - start, np.clip(state[cells:], lower, upper)])
-        reflected = 2.0 * projected - state
-        answer = half.minimise(reflected)
-        step = _RELAXATION * (answer - projected)
-        size = half.rho * float(np.vdot(step, step))
-        if size <= trigger or iteration - checked >= 50:
+        table = shares.nearest(state[:m] + start)
+        np.subtract(table, start, out=projected[:m])
+        np.clip(state[m:], lower, upper, out=projected[m:])
+        outside = state - projected
+        step = half.minimise(projected - outside)
+        step -= projected
+        length = float(np.vdot(step, step))
+        if half.rho * length <= trigger or iteration - checked >= 50:
             checked = iteration
-            multiplier = half.multipliers(distance, exact, answer, reflected, state - projected)
-            feasible = table if not len(rows) else nearest_within(shares, rows, table)
+            answer = step + projected
+            multipliers = np.empty_like(rows.lower)
+            multipliers[~exact] = half.rho * outside[m:] / norm
+            multipliers[exact] = half.exact_multipliers(distance, answer, answer - projected + outside)
+            bound = lower_bound(distance, shares, rows, answer[:m] + start, multipliers)
+            off = abs(distance.value(table.T) - bound) / max(bound, 1.0)
+            # Only a table that is nearly optimal and nearly keeps the limits is worth moving onto them.
+            feasible = table if not len(rows) else nearest_within(shares, rows, table) if off <= 50.0 * gap else None
             if feasible is not None:
                 value = distance.value(feasible.T)
-                bound = lower_bound(distance, shares, half.rows, answer[:cells] + start, multiplier)
-                certified = (value - bound) / max(value, 1.0)
-                if certified <= gap:
-                    return feasible, max(certified, 0.0), iteration
-                trigger = size * min(0.7, max(0.1, gap / certified))
-            else:
-                trigger = 0.3 * size
-        state = anderson.advance(state, step)
+                off = (value - bound) / max(value, 1.0)
+                if off <= gap:
+                    return feasible, max(off, 0.0), iteration
+            trigger = half.rho * length * min(0.7, max(0.2, gap / off))
+        step *= _RELAXATION
+        state = anderson.advance(state, step, length)
     return None
 
 
-def _unconstrained(
-    distance: Quadratic, parent: NDArray[np.float64] | None, exact: Rows
-) -> NDArray[np.float64]:
-    """Minimise without signs and inequalities: the linear solution, cells x children."""
-    table = distance.reference.T.copy()
-    if distance.curvature.ndim == 2:
-        factor = lapack.dpotrf(distance.curvature.T)[0]
-        solved = lapack.dpotrs(factor, np.concatenate([distance.pull.T, exact.members.T], axis=1))[0]
-        table += solved[:, : table.shape[1]]
-        toward = solved[:, table.shape[1] :]
+def _linear(distance: Quadratic, parent: NDArray[np.float64] | None, exact: Rows) -> Table:
+    """Minimise without signs and inequalities."""
+    table = np.empty((distance.pull.shape[1], distance.pull.shape[0]))
+    shared = distance.curvature.ndim == 2
+    curvatures = distance.curvature[None] if shared else distance.curvature
+    for c, curvature in enumerate(curvatures):
+        children = slice(None) if shared else slice(c, c + 1)
+        factor = lapack.dpotrf(curvature.T)[0]
+        solved = lapack.dpotrs(factor, np.concatenate([distance.pull[children], exact.members]).T)[0]
+        count = solved.shape[1] - len(exact)
+        part = distance.reference[children].T + solved[:, :count]
         if len(exact):
-            table += toward @ (np.linalg.pinv(exact.members @ toward) @ (exact.lower - exact.members @ table))
-    else:
-        for child, curvature in enumerate(distance.curvature):
-            factor = lapack.dpotrf(curvature.T)[0]
-            solved = lapack.dpotrs(factor, np.column_stack([distance.pull[child], exact.members.T]))[0]
-            table[:, child] += solved[:, 0]
-            if len(exact):
-                toward = solved[:, 1:]
-                short = exact.lower[:, child] - exact.members @ table[:, child]
-                table[:, child] += toward @ (np.linalg.pinv(exact.members @ toward) @ short)
+            toward = solved[:, count:]
+            short = exact.lower[:, children] - exact.members @ part
+            part += toward @ (np.linalg.pinv(exact.members @ toward) @ short)
+        table[:, children] = part
     if parent is not None:
         table += ((parent - table.sum(axis=1)) / table.shape[1])[:, None]
     return table
@@ -140,85 +166,65 @@ def _unconstrained(
 
 @dataclass(frozen=True, slots=True)
 class _QuadraticHalf:
-    """Minimise distance + rho |A x - reflected|^2 over x, with A the cells and the scaled sums of limited rows.
+    """Minimise distance + rho |A x - target|^2 over x; A stacks the cells and the scaled sums of the loose rows.
 
-    Everything is a step from the distance's reference. The answer is A x, affine in the reflected point.
+    Everything is a step from the distance's reference. The answer is A x, affine in the target.
     """
 
     rho: float
-    rows: Rows  # loose, then exact
-    scaled: NDArray[np.float64]  # loose rows of A
-    matrix: NDArray[np.float64]  # A-rows x A-rows, or one for each child
+    scaled: NDArray[np.float64]  # loose rows of A, each of length one
+    matrix: NDArray[np.float64]  # for all children, or one for each
     constant: NDArray[np.float64]
-    inverse_exact: NDArray[np.float64]
+    exact_inverse: NDArray[np.float64]
 
     @classmethod
     def of(cls, distance: Quadratic, exact: Rows, loose: Rows) -> _QuadraticHalf:
-        shared = distance.curvature.ndim == 2
-        cells = distance.pull.shape[1]
-        curvatures = distance.curvature[None] if shared else distance.curvature
-        rho = float(np.einsum("cjj->", curvatures)) / (len(curvatures) * cells)
+        curvatures = distance.curvature if distance.curvature.ndim == 3 else distance.curvature[None]
+        m = curvatures.shape[1]
+        # The mean of the diagonal sits between the curvature of single cells and that of large sums.
+        rho = float(np.einsum("cjj->", curvatures)) / (len(curvatures) * m)
         scaled = loose.members / np.sqrt(loose.members.sum(axis=1, keepdims=True))
         metric = rho * (scaled.T @ scaled)
-        metric[np.diag_indices(cells)] += rho
-        matrices = np.stack([_inverse(curvature + metric, exact.members) for curvature in curvatures])
+        metric[np.diag_indices(m)] += rho
+        stack = np.concatenate([np.eye(m), scaled])
+        inverses = [_inverse(curvature + metric, exact.members) for curvature in curvatures]
         if len(loose):
-            with_rows = np.concatenate([np.eye(cells), scaled])
-            matrices = with_rows @ matrices @ with_rows.T
-        matrix = matrices[0] if shared else matrices
-        constant = matrix[:, :cells] @ distance.pull.T if shared else _each(matrix[:, :, :cells], distance.pull.T)
-        return cls(
-            rho=rho,
-            rows=Rows(*(np.concatenate(part) for part in zip(_parts(loose), _parts(exact), strict=True))),
-            scaled=scaled,
-            matrix=rho * matrix,
-            constant=constant,
-            inverse_exact=np.linalg.pinv(exact.members),
-        )
+            inverses = [stack @ inverse @ stack.T for inverse in inverses]
+        matrix = inverses[0] if distance.curvature.ndim == 2 else np.stack(inverses)
+        constant = _times(matrix[..., :m], distance.pull.T)
+        matrix *= rho
+        return cls(rho, scaled, matrix, constant, np.linalg.pinv(exact.members))
 
-    def minimise(self, reflected: NDArray[np.float64]) -> NDArray[np.float64]:
+    def minimise(self, target: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return A x at the minimum."""
-        bent = self.matrix @ reflected if self.matrix.ndim == 2 else _each(self.matrix, reflected)
-        bent += self.constant
-        return bent
+        answer = _times(self.matrix, target)
+        answer += self.constant
+        return answer
 
-    def multipliers(
-        self,
-        distance: Quadratic,
-        exact: Rows,
-        answer: NDArray[np.float64],
-        reflected: NDArray[np.float64],
-        outside: NDArray[np.float64],
+    def exact_multipliers(
+        self, distance: Quadratic, answer: NDArray[np.float64], away: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Multipliers of the rows, loose then exact, as the two halves see them."""
-        cells = len(answer) - len(self.scaled)
-        norm = np.sqrt((self.scaled > 0).sum(axis=1, keepdims=True))
-        loose = self.rho * outside[cells:] / norm
-        if not len(exact):
-            return loose
-        off = answer - reflected
-        left = distance.pull.T - distance.bend(answer[:cells].T).T
-        left -= self.rho * (off[:cells] + self.scaled.T @ off[cells:])
-        return np.concatenate([loose, self.inverse_exact.T @ left])
+        """Multipliers of the exact rows: what their gradients must add for the minimum's gradient to vanish."""
+        m = distance.pull.shape[1]
+        left = distance.pull.T - distance.bend(answer[:m].T).T - self.rho * (away[:m] + self.scaled.T @ away[m:])
+        return self.exact_inverse.T @ left
 
 
-def _each(matrices: NDArray[np.float64], columns: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.matmul(matrices, columns.T[:, :, None])[:, :, 0].T
-
-
-def _parts(rows: Rows) -> tuple[NDArray[np.float64], ...]:
-    return rows.members, rows.lower, rows.upper
+def _times(matrix: NDArray[np.float64], columns: NDArray[np.float64]) -> NDArray[np.float64]:
+    if matrix.ndim == 2:
+        return matrix @ columns
+    return np.matmul(matrix, columns.T[:, :, None])[:, :, 0].T
 
 
 def _inverse(matrix: NDArray[np.float64], exact: NDArray[np.float64]) -> NDArray[np.float64]:
     """Invert a positive definite matrix on the steps that leave the exact rows' sums alone."""
-    factor = lapack.dpotrf(matrix.T, lower=1)[0]
-    triangle = lapack.dpotri(factor, lower=1)[0]
-    inverse = np.tril(triangle) + np.tril(triangle, -1).T
+    triangle = lapack.dpotri(lapack.dpotrf(matrix.T, lower=1, overwrite_a=1)[0], lower=1, overwrite_c=1)[0]
+    inverse = triangle + triangle.T
+    inverse[np.diag_indices(len(inverse))] *= 0.5
     if len(exact):
         toward = inverse @ exact.T
         inverse -= toward @ np.linalg.pinv(exact @ toward) @ toward.T
-    return inverse
+    return np.ascontiguousarray(inverse)
 
 
 @dataclass(slots=True)
@@ -236,24 +242,28 @@ class _Anderson:
     def of(cls, size: int) -> _Anderson:
         return cls(np.zeros((_MEMORY, size)), np.zeros((_MEMORY, size)), np.zeros((_MEMORY, _MEMORY)))
 
-    def advance(self, state: NDArray[np.float64], step: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the next state."""
-        length = float(np.vdot(step, step))
-        if length > 4.0 * self.shortest:  # the past misleads: forget it
-            self.count, self.last, self.shortest = 0, None, np.inf
+    def advance(
+        self, state: NDArray[np.float64], step: NDArray[np.float64], length: float
+    ) -> NDArray[np.float64]:
+        """Return the next state; ``length`` measures the step, and one that grows says that the past misleads."""
+        plain = state + step
+        if self.last is None or length > 4.0 * self.shortest:
+            self.count, self.last, self.shortest = 0, (state, step), length
+            return plain
         self.shortest = min(self.shortest, length)
-        if self.last is None:
-            self.last = state, step
-            return state + step
         slot = self.count % _MEMORY
-        np.subtract(step, self.last[1], out=self.steps[slot].reshape(step.shape))
-        np.subtract(state, self.last[0], out=self.moves[slot].reshape(step.shape))
-        self.moves[slot] += self.steps[slot]
+        steps, moves = self.steps[slot], self.moves[slot]
+        np.subtract(step.ravel(), self.last[1].ravel(), out=steps)
+        np.subtract(state.ravel(), self.last[0].ravel(), out=moves)
+        moves += steps
+        self.last = state, step
         self.count += 1
         used = min(self.count, _MEMORY)
-        self.gram[slot] = self.gram[:, slot] = self.steps @ self.steps[slot]
-        gram = self.gram[:used, :used].copy()
-        gram[np.diag_indices(used)] *= 1.0 + 1e-10
-        weights = np.linalg.solve(gram, self.steps[:used] @ step.ravel())
-        self.last = state, step
-        return state + step - (weights @ self.moves[:used]).reshape(step.shape)
+        self.gram[slot] = self.gram[:, slot] = self.steps @ steps
+        gram = self.gram[:used, :used] * (1.0 + 1e-10 * np.eye(used))
+        _, weights, failed = lapack.dposv(gram, self.steps[:used] @ step.ravel())
+        if failed:
+            self.count, self.last = 0, None
+            return plain
+        plain -= (weights @ self.moves[:used]).reshape(plain.shape)
+        return plain

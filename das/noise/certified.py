@@ -6,7 +6,7 @@ floors, upper bounds with ceilings; nothing here is a float.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from math import isqrt
@@ -68,10 +68,14 @@ class Weights:
 
     quadratic: Fraction
     linear: Fraction
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Every draw looks its table up by this, and hashing a Fraction takes a modular inverse.
+        object.__setattr__(self, "_hash", hash((self.quadratic, self.linear)))
 
     def __hash__(self) -> int:
-        a, b = self.quadratic, self.linear  # hashing a Fraction takes a modular inverse; tables are looked up by this
-        return hash((a.numerator, a.denominator, b.numerator, b.denominator))
+        return self._hash
 
     def exponent(self, k: int) -> Fraction:
         """Return -log w(k)."""

@@ -62,7 +62,7 @@ class Table:
             draws[start : start + len(answers)] = answers
             (unsure,) = (answers > largest).nonzero()
             if unsure.size:
-                open_places.append(unsure + start)
+                open_places.append(unsure + start if start else unsure)
         if open_places:
             self._read_on(bundle, n, draws, np.concatenate(open_places))
         return draws.reshape(bundle.count, n)
@@ -126,7 +126,7 @@ def build_table(weights: Weights) -> Table:
     guide[holding] = 1 - least + np.arange(len(holding))
     open_cells = np.zeros(1 - least + len(holding), dtype=np.uint64)
     open_cells[1 - least :] = holding.astype(np.uint64) << np.uint64(WORD_BITS - GUIDE_BITS)
-    kind = np.int16 if guide.max() <= np.iinfo(np.int16).max else np.int32
+    kind = next(kind for kind in (np.int8, np.int16, np.int32) if guide.max() <= np.iinfo(kind).max)
     return Table(
         weights=weights,
         least=least,

@@ -27,6 +27,14 @@ def conformance_problems(plan: Plan, release: ReleaseFolder) -> Iterator[Problem
     """Name each broken promise about the counts: negative ones, impossible cells, sums, invariants and bounds."""
     spine = Spine.load(release.facts / "spine.parquet")
     counts = {level: read_counts(spine, level, release.counts / f"{level}.parquet") for level in plan.levels}
+    nowhere = [
+        Problem(f"counts at {level}", "name a geounit or a cell that does not exist")
+        for level, here in counts.items()
+        if ((here.unit < 0) | (here.cell < 0) | (here.cell >= plan.schema.size)).any()
+    ]
+    if nowhere:
+        yield from nowhere
+        return
     for level, here in counts.items():
         if (here.count < 0).any():
             yield Problem(f"counts at {level}", "are not all nonnegative")
@@ -41,9 +49,13 @@ def conformance_problems(plan: Plan, release: ReleaseFolder) -> Iterator[Problem
 
 
 def _limits(plan: Plan, release: ReleaseFolder, spine: Spine, level: str, counts: Encoded) -> Iterator[Problem]:
+    below = plan.levels[plan.levels.index(level) :]
+    known = any(i.level in below for i in plan.invariants) or any(b.level in below for b in plan.bounds)
     for part in parts_of(spine, level, numbers_per_unit(plan.at(level))):
         path = part.path(release.facts)
         if not path.exists():
+            if known:
+                yield Problem(f"facts at {level}", "are missing, so that nobody can check them")
             continue
         inside = (counts.unit >= part.start) & (counts.unit < part.stop)
         local = Encoded(counts.unit[inside] - part.start, counts.cell[inside], counts.count[inside])

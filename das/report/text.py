@@ -38,9 +38,8 @@ def summary(statement: Mapping[str, Any], folder: Path) -> str:
     for fact in statement["invariants"]:
         lines.append(f"Public     {fact['query']} of each {fact['level']}, exactly. {fact['reason']}")
     for fact in statement["bounds"]:
-        lines.append(
-            f"           {fact['query']} of each {fact['level']} {fact['sense']} {_times(fact)}{fact['source']}. {fact['reason']}"
-        )
+        limit = f"{fact['sense']} {_times(fact)}{fact['source']}"
+        lines.append(f"           {fact['query']} of each {fact['level']} {limit}. {fact['reason']}")
     for name in statement["structural_zeros"]:
         lines.append(f"           structural zero {name}")
     lines.append("           the list of all geounits, empty ones included")

@@ -27,7 +27,7 @@ from das.accounting.conditioning import (
     refuse_undeclared,
     with_sampler_error_upper,
 )
-from das.accounting.enumeration import TableFacts, data_space
+from das.accounting.dataspace import TableFacts, data_space
 from das.accounting.events import GaussianEvent, LaplaceEvent, NotSupported
 from das.accounting.margins import margin_invariants
 from das.errors import BudgetError, ConfigError

@@ -10,15 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from das.accounting.dataspace import TableFacts, data_space, semi_adjacency
 from das.accounting.enumeration import (
-    TableFacts,
-    data_space,
     irreducible_moves,
     irreducible_relabellings,
     move_rank,
     net_moves,
     record_classes,
-    semi_adjacency,
     sensitivity,
 )
 from das.accounting.margins import (

@@ -26,8 +26,9 @@ from das.accounting.events import (
     UnknownEvent,
     zcdp_rho,
 )
-from das.accounting.pld import LossDistribution, loss_distribution, tight_epsilon_upper
+from das.accounting.pld import LossDistribution, loss_distribution
 from das.accounting.policies import guarantee
+from das.accounting.tight import tight_epsilon_upper
 
 mpmath = pytest.importorskip("mpmath")
 VECTORS = Path(__file__).resolve().parents[2] / ".." / "shared" / "vectors" / "semidp.json"

@@ -6,7 +6,7 @@ import csv
 import hashlib
 import multiprocessing
 import runpy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count, product
 from pathlib import Path
@@ -194,8 +194,8 @@ class Processes:
 
 
 @pytest.fixture(scope="session")
-def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    yield Processes(tmp_path_factory.mktemp("processes"))
+def processes(tmp_path_factory: pytest.TempPathFactory) -> Processes:
+    return Processes(tmp_path_factory.mktemp("processes"))
 
 
 @pytest.fixture

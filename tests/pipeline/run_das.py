@@ -42,7 +42,9 @@ def watch(folder: str, kill_before: object, log: str | None) -> None:
         verb, path = change
         if journal is not None:
             os.write(journal, f"{verb} {path.removeprefix(folder)}\n".encode())
-        if seen == kill_before or (isinstance(kill_before, tuple) and verb == kill_before[0] and path.endswith(kill_before[1])):
+        if seen == kill_before or (
+            isinstance(kill_before, tuple) and verb == kill_before[0] and path.endswith(kill_before[1])
+        ):
             os.kill(os.getpid(), signal.SIGKILL)
         seen += 1
 

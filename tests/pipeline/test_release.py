@@ -164,7 +164,7 @@ def test_every_geounit_has_every_query_with_its_noise(world: World) -> None:
             axes = world.axes(str(query))
             assert (rows[list(world.labels)] == [axes.get(name, "*") for name in world.labels]).all().all()
             sizes = [len(groups) for name, groups in world.groups(axes).items() if name in axes] or [1]
-            assert all([int(n) for n in shape] == [n for n in sizes if n > 1] or [1] for shape in rows["query_shape"])
+            assert {tuple(shape) for shape in rows["query_shape"]} == {tuple(sizes)}
             truth = world.answer(world.truth(level), axes)
             values = np.stack(rows.sort_values("geocode")["value"].to_list())
             assert values.shape == truth.shape

@@ -1,4 +1,4 @@
-"""The privacy report in a real browser: it renders on a phone and on a desk, says nothing on the console, loads nothing."""
+"""The privacy report in a real browser: it fits a phone and a desk, its console is silent, and it loads nothing."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,7 @@ def browse(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Seen]:
         pytest.skip(f"no browser: none of {', '.join(BROWSERS)} is installed")
     browser: str = found
 
+    @cache
     def show(content: str) -> Seen:
         folder: Path = tmp_path_factory.mktemp("browser")
         page = folder / "page.html"

@@ -210,8 +210,8 @@ def test_pinned_cells_may_be_a_number_or_a_list(
 def test_everything_public_is_listed_with_its_reason(accounted: dict[str, Any], plan: dict[str, Any]) -> None:
     said = words(accounted, plan)
     assert "total of each state. Apportionment: state populations are published exactly." in said
-    assert "hhgq of each block: lower limit from facilities.csv. At least one person lives in" in said
-    assert "hhgq of each block: upper limit from facilities.csv. Nobody lives in" in said
+    assert "hhgq of each block: at least the number in facilities.csv. At least one person lives in" in said
+    assert "hhgq of each block: at most 99,999 times the number in facilities.csv. Nobody lives in" in said
     assert "nurse_nva_0" in said
     assert "state › county › tract › block group › block" in said
     assert "Exactly this is public: state total." in said

@@ -55,12 +55,14 @@ class Shares:
         open_point = point + self.offset
         if self.spread is None:
             return np.maximum(open_point, 0.0, out=open_point)
-        ordered = np.sort(open_point, axis=1)
+        ordered = open_point.copy()
+        ordered.sort(axis=1)
         if self.weights is not None:
             averages = ordered @ self.weights
         else:
             averages = np.cumsum(ordered[:, ::-1], axis=1)[:, ::-1] / np.arange(ordered.shape[1], 0, -1.0)
-        open_point -= (averages - self.spread).max(axis=1)[:, None]
+        averages -= self.spread
+        open_point -= np.maximum.reduce(averages, axis=1)[:, None]
         return np.maximum(open_point, 0.0, out=open_point)
 
 
@@ -87,6 +89,17 @@ class Rows:
     def __len__(self) -> int:
         return len(self.members)
 
+    @property
+    def exact(self) -> NDArray[np.bool_]:
+        """Which rows leave which child no choice."""
+        return self.lower == self.upper
+
+    def given(self, table: NDArray[np.float64], settled: NDArray[np.bool_]) -> Rows:
+        """Return the rows of the cells that are not settled, with what the settled ones leave."""
+        taken = self.members[:, settled] @ table[settled]
+        left = Rows(self.members[:, ~settled], np.maximum(self.lower - taken, 0.0), self.upper - taken)
+        return left.pick(left.members.any(axis=1))
+
     def pick(self, which: NDArray[np.bool_]) -> Rows:
         """Return some of the rows."""
         return Rows(self.members[which], self.lower[which], self.upper[which])
@@ -99,7 +112,7 @@ def nearest_within(shares: Shares, rows: Rows, point: NDArray[np.float64]) -> ND
     that bind; t follows in closed form. ``None`` if that does not settle, as it may far from the set.
     """
     multiplier = np.zeros_like(rows.lower)
-    exact = rows.lower == rows.upper
+    bound = rows.exact & (rows.upper > 0)
     table = shares.nearest(point)
     tolerance = 1e-10 * max(1.0, float(np.abs(table).max(initial=0.0)))
     for _ in range(40):
@@ -108,7 +121,7 @@ def nearest_within(shares: Shares, rows: Rows, point: NDArray[np.float64]) -> ND
         if np.abs(sums - nearest).max(initial=0.0) <= tolerance:
             return table
         target = np.where(multiplier < 0, rows.lower, np.where(multiplier > 0, rows.upper, nearest))
-        row, child = np.nonzero(exact | (sums != nearest) | (multiplier != 0))
+        row, child = np.nonzero(bound | (sums != nearest) | (multiplier != 0))
         positive = table > 0
         members = rows.members[row]
         reach = members * positive[:, child].T

@@ -1,0 +1,1 @@
+"""How accurate a release is: measures of error, a release against the truth, and repetitions of a plan."""

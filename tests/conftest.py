@@ -1,0 +1,80 @@
+"""A tiny country that tests change one thing at a time."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tomli_w
+
+from das.config import load
+from das.places import spine_of
+from das.plan import Plan
+from geography import Spine
+
+UNITS = ("01001", "01002", "02001", "02003", "11001")
+
+CONFIG: dict[str, Any] = {
+    "release": {"name": "tiny"},
+    "privacy": {"framework": "zcdp", "rho": "1/2"},
+    "input": {"microdata": "people.csv"},
+    "geography": {
+        "units": "units.csv",
+        "levels": [{"name": "state", "width": 1}, {"name": "county", "width": 1}, {"name": "block", "width": 3}],
+    },
+    "schema": {
+        "attribute": [
+            {"name": "sex", "labels": ["f", "m"]},
+            {
+                "name": "age",
+                "labels": ["0-17", "18-64", "65+"],
+                "recodes": {"grown": {"minor": ["0-17"], "adult": ["18-64", "65+"]}},
+            },
+        ],
+        "structural_zero": [{"name": "no old men", "labels": {"sex": "m", "age": "65+"}}],
+    },
+    "strategy": {
+        "geolevels": {"state": "1/6", "county": "1/3", "block": "1/2"},
+        "queries": {"all": {"total": "1/4", "sex * grown": "1/4", "detailed": "1/2"}},
+    },
+}
+
+
+class Country:
+    """A folder with a config and a geography."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file("units.csv", "geocode\n" + "\n".join(UNITS) + "\n")
+
+    def config(self, **sections: Any) -> dict[str, Any]:
+        """Give a copy of the config; a section given here takes the place of its own, None removes it."""
+        content = copy.deepcopy(CONFIG) | copy.deepcopy(sections)
+        return {name: section for name, section in content.items() if section is not None}
+
+    def write(self, content: Mapping[str, Any] | str, name: str = "config.toml") -> Path:
+        return self.file(name, content if isinstance(content, str) else tomli_w.dumps(content))
+
+    def plan(self, **sections: Any) -> Plan:
+        return load(self.write(self.config(**sections)))
+
+    def spine(self, **sections: Any) -> Spine:
+        return spine_of(self.plan(**sections))
+
+    def file(self, name: str, content: str | bytes | pa.Table) -> Path:
+        path = self.folder / name
+        if isinstance(content, pa.Table):
+            pq.write_table(content, path)
+        else:
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+
+@pytest.fixture
+def country(tmp_path: Path) -> Country:
+    return Country(tmp_path)

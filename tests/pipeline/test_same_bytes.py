@@ -1,0 +1,109 @@
+"""One key, one release: whatever the runner, the retries, the cuts into files or the order of the records."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import das
+from das.release import parts
+from das.starter import write_starter
+
+if TYPE_CHECKING:
+    from conftest import World
+
+Tree = Callable[[Path], dict[str, str]]
+MULTI_PROCESS = ("--runner=multi-process", "--direct_num_workers=2")
+
+
+def again(world: World, out: Path, key: str, options: Sequence[str] = ()) -> Path:
+    das.run(world.plan, out=out, testing_key=key, options=options)
+    return out / "release"
+
+
+def test_the_same_key_gives_the_same_bytes_and_another_key_others(country: World, tmp_path: Path, tree: Tree) -> None:
+    assert tree(again(country, tmp_path / "same", "country")) == tree(country.release)
+    other = tree(again(country, tmp_path / "other", "another"))
+    assert other.keys() == tree(country.release).keys()
+    changed = {name for name, digest in other.items() if tree(country.release)[name] != digest}
+    levels = country.plan.levels
+    assert changed >= {f"measurements/{level}.parquet" for level in levels} | {"counts/village.parquet"}
+    assert not any(name.startswith("facts/") for name in changed)
+
+
+def test_a_town_too(town: World, tmp_path: Path, tree: Tree) -> None:
+    assert tree(again(town, tmp_path / "same", "town")) == tree(town.release)
+
+
+def test_bundles_that_run_twice_change_nothing(country: World, tmp_path: Path, tree: Tree) -> None:
+    """What a runner may do after a lost worker: run a bundle again, its results already there."""
+    repeated = again(country, tmp_path / "repeated", "country", ("--direct_runner_bundle_repeat=2",))
+    assert tree(repeated) == tree(country.release)
+
+
+@pytest.mark.slow
+def test_worker_processes_change_nothing(world: World, tmp_path: Path, tree: Tree) -> None:
+    assert tree(again(world, tmp_path / "out", world.out.parent.name[:-1], MULTI_PROCESS)) == tree(world.release)
+
+
+def test_files_cut_into_parts_hold_the_same(
+    country: World, tmp_path: Path, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "NUMBERS_PER_PART", 40)  # three units of 13 numbers
+    cut = again(country, tmp_path / "cut", "country")
+    names = set(tree(cut))
+    assert {
+        "measurements/village.parquet/part-00002-of-00003.parquet",
+        "counts/district.parquet/part-00001-of-00002.parquet",
+    } <= names
+    for level in country.plan.levels:
+        assert (country.counts(level, cut) == country.counts(level)).all()
+        for kind in ("measurements", "counts", "counts/diagnostics"):
+            one, several = (pd.read_parquet(r / kind / f"{level}.parquet") for r in (country.release, cut))
+            assert several.equals(one.astype(several.dtypes.to_dict()))
+    assert {n: d for n, d in tree(cut / "tables").items() if n[0] != "_"} == {
+        n: d for n, d in tree(country.release / "tables").items() if n[0] != "_"
+    }
+    pieces = sorted((cut / "microdata").glob("*.parquet"))
+    assert len(pieces) == 3
+    assert pd.concat(map(pd.read_parquet, pieces), ignore_index=True).equals(
+        pd.read_parquet(country.release / "microdata" / "records.parquet")
+    )
+    facts = pd.concat(pd.read_parquet(path) for path in sorted((cut / "facts").glob("prov*")))
+    assert facts.astype(str).equals(pd.read_parquet(country.release / "facts" / "province.parquet").astype(str))
+
+
+def test_a_release_in_parts_is_continued_in_parts(
+    country: World, tmp_path: Path, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "NUMBERS_PER_PART", 13)
+    cut = again(country, tmp_path / "cut", "country")
+    before = tree(cut)
+    assert tree(again(country, tmp_path / "cut", "country")) == before
+
+
+def test_the_order_and_the_files_of_the_records_do_not_matter(country: World, tmp_path: Path, tree: Tree) -> None:
+    """The same people shuffled, and split over a compressed CSV file and a Parquet file of many row groups."""
+    config = write_starter(tmp_path / "input")
+    header, *rows = (tmp_path / "input" / "people.csv").read_text().splitlines()
+    random.Random(7).shuffle(rows)
+    (tmp_path / "input" / "people.csv").write_text("\n".join([header, *rows[:60]]) + "\n")
+    columns = zip(*(row.split(",") for row in rows[60:]), strict=True)
+    table = pa.table(dict(zip(header.split(","), map(list, columns), strict=True)))
+    pq.write_table(table, tmp_path / "input" / "more.parquet", row_group_size=7)
+    config.write_text(config.read_text().replace('"people.csv"', '["people.csv", "*.parquet"]'))
+    das.run(das.load(config), out=tmp_path / "out", testing_key="country")
+    ours, theirs = tree(tmp_path / "out" / "release"), tree(country.release)
+    # Only what names the input files may differ.
+    differ = {name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)}
+    assert differ <= {"manifest.json", "config.toml", "privacy.html", "measurements/_committed.json"}
+    manifest = json.loads((tmp_path / "out" / "release" / "manifest.json").read_bytes())
+    assert [each["name"] for each in manifest["inputs"]] == ["more.parquet", "people.csv"]
