@@ -53,8 +53,7 @@ def input_files(plan: Plan) -> list[Path]:
     problems = []
     for pattern in plan.settings.input.files:
         path = Path(pattern)
-        root = Path(path.anchor) if path.is_absolute() else plan.folder
-        matches = [match for match in root.glob(str(path.relative_to(path.anchor))) if match.is_file()]
+        matches = files_matching(plan, pattern)
         if not matches:
             folder = (plan.folder / path).parent
             names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
@@ -68,6 +67,13 @@ def input_files(plan: Plan) -> list[Path]:
     if problems:
         raise InputError(problems)
     return sorted({path.resolve() for path in found})  # a file that two patterns name is read once
+
+
+def files_matching(plan: Plan, pattern: str) -> list[Path]:
+    """Find the files that one pattern names; relative ones start at the config's folder."""
+    path = Path(pattern)
+    root = Path(path.anchor) if path.is_absolute() else plan.folder
+    return [match for match in root.glob(str(path.relative_to(path.anchor))) if match.is_file()]
 
 
 def fingerprints(files: list[Path]) -> list[dict[str, str]]:

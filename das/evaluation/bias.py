@@ -1,13 +1,13 @@
 """JASON's B: whether an area's errors lean up or down, between -1 and 1.
 
-The JASON advisory group, in its studies for the 2020 Census, compares the mean squares of positive and of negative errors
-of one area over runs,
+The JASON advisory group, in its studies for the 2020 Census, compares the mean squares of the positive and the negative
+errors of one area over runs,
 
     B = (s₊² - s₋²) / (s₊² + s₋²).
 
-Nonnegative estimation pushes small counts up (B near 1) and, because sums are kept, large ones slightly down. Whether a
-mean square is taken over all runs or over those of its sign alone is not said there, and it matters near zero bias: both
-are here, and all runs are the default.
+Nonnegative estimation pushes small counts up (B near 1) and, because sums are kept, large ones slightly down. A mean
+square may be taken over all runs or over those of its sign alone, and it matters near zero bias which: both are here,
+and all runs are the default.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def b_of(sums: Floats, means: Means = "all-runs") -> Floats:
     if means == "same-sign":
         up, down = up / np.maximum(ups, 1), down / np.maximum(downs, 1)
     whole = up + down
-    return np.divide(up - down, whole, out=np.full(np.shape(whole), np.nan), where=whole > 0)
+    lean: Floats = np.full(np.shape(whole), np.nan)
+    np.divide(up - down, whole, out=lean, where=whole > 0)
+    return lean
 
 
 def jason_b(errors: ArrayLike, *, means: Means = "all-runs") -> Floats:

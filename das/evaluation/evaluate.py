@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from das.config import load
 from das.errors import Problem, UsageError
 from das.evaluation.bias import WINDOW, jason_b, jason_b_window
-from das.evaluation.metrics import by_population, summary
+from das.evaluation.metrics import by_population, mean_by_population, summary
 from das.evaluation.text import finite, table
 from das.evaluation.truth import Compared, compare_counts, measured_rmse, queries_of, read_truth
 from das.release.durable import committed, write_atomically
@@ -78,9 +76,7 @@ def evaluate(folder: Path) -> dict[str, Any]:
         if compared.query.size == 1:
             row["bins"] = _bins(compared)
         rows.append(row)
-    result: dict[str, Any] = finite(
-        {"release": plan.name, "plan_digest": plan.digest, "notes": NOTES, "levels": rows}
-    )
+    result: dict[str, Any] = finite({"release": plan.name, "plan_digest": plan.digest, "notes": NOTES, "levels": rows})
     write_atomically(layout.confidential.path / "evaluation.json", json_bytes(result))
     return result
 

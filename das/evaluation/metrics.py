@@ -9,6 +9,7 @@ sum. A measure of nothing at all is ``nan``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ __all__ = [
     "mae",
     "malpe",
     "mape",
+    "mean_by_population",
     "relative_outlier_share",
     "rmse",
     "summary",
@@ -255,10 +257,11 @@ def bin_names(edges: Sequence[int] = POPULATION_EDGES) -> list[str]:
     >>> bin_names([0, 1, 10, 1000])
     ['0', '1-9', '10-999', '1,000+']
     """
-    if not edges or edges[0] != 0 or any(low >= high for low, high in zip(edges, edges[1:], strict=False)):
+    if not edges or edges[0] != 0 or any(low >= following for low, following in pairwise(edges)):
         raise ValueError(f"edges {list(edges)} must begin with 0 and ascend")
-    ends = [high - 1 for high in edges[1:]]
-    closed = [f"{low:,}" if low == end else f"{low:,}-{end:,}" for low, end in zip(edges, ends, strict=False)]
+    closed = [
+        f"{low:,}" if low + 1 == following else f"{low:,}-{following - 1:,}" for low, following in pairwise(edges)
+    ]
     return [*closed, f"{edges[-1]:,}+"]
 
 
@@ -293,13 +296,34 @@ def by_population(
         raise ValueError("unlisted cells have no population; list them, or bin by the true numbers")
     sizes = real if population is None else _both(population, true)[0]
     names = bin_names(edges)
-    place = np.searchsorted(np.asarray(edges), sizes, side="right") - 1
+    place = _bin_of(sizes, edges)
     rows = []
     for number, name in enumerate(names):
         here, zeros = place == number, unlisted if number == 0 else 0
         if here.any() or zeros:
             rows.append({"bin": name, **summary(shown[here], real[here], unlisted=zeros)})
     return rows
+
+
+def mean_by_population(
+    values: ArrayLike, population: ArrayLike, *, edges: Sequence[int] = POPULATION_EDGES
+) -> dict[str, float]:
+    """Average what each area has, such as its B, in each bin of population; what is ``nan`` is left out.
+
+    Examples
+    --------
+    >>> mean_by_population([1.0, 0.5, -0.2, float("nan")], [0, 2, 7, 12])
+    {'0': 1.0, '1-9': 0.15}
+    """
+    numbers, sizes = np.asarray(values, dtype=np.float64), np.asarray(population)
+    defined = ~np.isnan(numbers)
+    place = _bin_of(sizes[defined], edges)
+    count, total = (np.bincount(place, weights, minlength=len(edges)) for weights in (None, numbers[defined]))
+    return {name: float(total[i] / count[i]) for i, name in enumerate(bin_names(edges)) if count[i]}
+
+
+def _bin_of(population: Floats, edges: Sequence[int]) -> NDArray[np.int64]:
+    return np.searchsorted(np.asarray(edges), population, side="right") - 1
 
 
 def _both(published: ArrayLike, true: ArrayLike) -> tuple[Floats, Floats]:

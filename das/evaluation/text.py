@@ -1,8 +1,8 @@
-"""Tables of numbers in plain text."""
+"""Numbers as they are shown: plain data for machines, tables for people."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 __all__ = ["finite", "table"]
@@ -23,14 +23,14 @@ def finite(content: Any) -> Any:
     return None if isinstance(content, float) and content != content else content
 
 
-def table(columns: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> str:
+def table(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> str:
     """Lay out rows under headings: words to the left, numbers to the right, a dash where there is none.
 
     Parameters
     ----------
     columns : Mapping
         Key in a row to heading, in order.
-    rows : iterable of Mapping
+    rows : sequence of Mapping
         What to show.
 
     Examples

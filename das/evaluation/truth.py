@@ -94,7 +94,7 @@ def compare_counts(
 
 
 def measured_rmse(plan: Plan, spine: Spine, truth: Truth, release: ReleaseFolder) -> dict[tuple[str, str], float]:
-    """Root mean squared error of the noisy measurements themselves, by level and query, one part in memory at a time."""
+    """Root mean squared error of the noisy measurements by level and query; one part is in memory at a time."""
     squares: dict[tuple[str, str], float] = {}
     for level in plan.levels:
         real, here = spine.real(level), truth[level]

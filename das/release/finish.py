@@ -10,6 +10,7 @@ from das.account import account
 from das.config import load, to_toml
 from das.errors import BudgetError, InfeasibleError, Problem, UsageError
 from das.plan import Plan, digest_of
+from das.records import files_matching
 from das.release.conformance import conformance_problems
 from das.release.custody import RunRecord
 from das.release.durable import committed, sha256_file, unfinished, verify, write_atomically
@@ -71,8 +72,6 @@ def write_statement(plan: Plan, release: ReleaseFolder, run: RunRecord) -> None:
     broken = list(conformance_problems(plan, release))
     if broken:
         raise InfeasibleError(broken)
-    public = [path for path in (plan.settings.geography.units, plan.settings.geography.crosswalk) if path]
-    public += [area.file for area in plan.settings.geography.areas] + [bound.source for bound in plan.bounds]
     write_atomically(release.config, to_toml(plan.settings).encode(), mode=PUBLIC_FILE)
     write_atomically(release.statement, json_bytes(statement), mode=PUBLIC_FILE)
     content = {
@@ -92,12 +91,22 @@ def write_statement(plan: Plan, release: ReleaseFolder, run: RunRecord) -> None:
         "started": run.started,
         "finished": None if run.seeded else datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "inputs": run.inputs,
-        "public_inputs": [{"name": name, "sha256": sha256_file(plan.folder / name)} for name in dict.fromkeys(public)],
+        "public_inputs": _public_inputs(plan),
     }
     html = render_privacy(statement, plan.to_json(), manifest=content)
     write_atomically(release.report, html.encode(), mode=PUBLIC_FILE)
     content["outputs"] = files_of(release)
     write_atomically(release.manifest, json_bytes(content), mode=PUBLIC_FILE)
+
+
+def _public_inputs(plan: Plan) -> list[dict[str, str]]:
+    """Name and hash the public files that were read; a file that also holds the records is not one of them."""
+    geography = plan.settings.geography
+    named = [name for name in (geography.units, geography.crosswalk) if name]
+    named += [area.file for area in geography.areas] + [bound.source for bound in plan.bounds]
+    paths = dict.fromkeys((plan.folder / name).resolve() for name in named)
+    confidential = {match.resolve() for pattern in plan.settings.input.files for match in files_matching(plan, pattern)}
+    return [{"name": path.name, "sha256": sha256_file(path)} for path in paths if path not in confidential]
 
 
 def rewrite_report(release: ReleaseFolder) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def test_vectors() -> None:
         assert got == pytest.approx(vector["expected"], abs=max(vector["tol"], 2e-12)), vector
 
 
-def test_values_of_the_text() -> None:
+def test_known_values() -> None:
     assert conditioned_geometric(Fraction(1, 20), 2, "equalities and box").cost == pytest.approx(0.1909028, abs=1e-7)
     # two-person squares at 0.5 a cell: 1.209 on top of 2
     assert conditioned_geometric(Fraction(1, 2), 4, "equalities and box").cost == pytest.approx(3.209, abs=1e-3)

@@ -60,7 +60,7 @@ def test_every_conversion_vector() -> None:
         ("7.70", 10, 33.287411), ("15.29", 10, 51.562576), ("0.1", 6, 2.141939), ("0.01", 9, 0.810174),
     ],
 )  # fmt: skip
-def test_epsilons_listed_in_the_text(rho: str, delta: int, expected: float) -> None:
+def test_known_epsilons(rho: str, delta: int, expected: float) -> None:
     assert epsilon_upper(Fraction(rho), Fraction(1, 10**delta)) == pytest.approx(expected, abs=1e-6)
 
 
@@ -74,11 +74,11 @@ def test_epsilons_listed_in_the_text(rho: str, delta: int, expected: float) -> N
         ("2.47", 10, 0.0746755),
     ],
 )
-def test_rhos_listed_in_the_text(epsilon: str, delta: int, expected: float) -> None:
+def test_known_rhos(epsilon: str, delta: int, expected: float) -> None:
     assert float(rho_lower(Fraction(epsilon), Fraction(1, 10**delta))) == pytest.approx(expected, rel=1e-5)
 
 
-def test_gaussian_values_listed_in_the_text() -> None:
+def test_known_gaussian_values() -> None:
     assert gdp_delta_upper(0.5, 1) == pytest.approx(0.00682959498, abs=1e-11)
     assert gdp_mu_lower(1, Fraction(1, 10**6)) == pytest.approx(0.2367044, abs=1e-7)
     assert rho_of_pure_upper(2) == pytest.approx(1.5231883, abs=1e-7)

@@ -61,7 +61,7 @@ def test_conformance(accountant: str, name: str) -> None:
         assert isinstance(once, Fraction)
 
 
-def test_costs_of_the_text() -> None:
+def test_known_costs() -> None:
     assert zcdp_rho(EVENTS["discrete gaussian"], (1, -1)) == Fraction(1, 3)
     assert pure_epsilon(EVENTS["double geometric"], (1, -1, 1, -1)) == Fraction(8, 5)
     # the independent cells of a Laplace event cost less one by one than as one pure loss

@@ -1,4 +1,4 @@
-"""Moves, classes and a(t) against brute force and against the tables of the text."""
+"""Moves, classes and a(t) against brute force and against known tables."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def facts_of(shape: tuple[int, ...], *kept: tuple[int, ...], **more: object) -> 
     return TableFacts(cells=int(np.prod(shape)), invariants=margin_invariants(shape, kept), **more)
 
 
-# --- the table of the text: invariant, a(t) on small data, norms within classes, across classes and in the ball, rank
+# --- the table of sensitivity spaces: invariant, a(t) on small data, norms within classes, across classes and in the ball, rank
 
 SUBSTITUTION = (2, sqrt(2), 1)
 TABLE = [
@@ -158,7 +158,7 @@ def test_sex_total_and_voting_age_total() -> None:
     assert semi_adjacency(TableFacts(cells=6, invariants=facts.invariants, values=(1, 1, 3), records=3)) == 3
     assert norms(net_moves(facts, 3)) == pytest.approx((6, 3 * sqrt(2), 3))
     assert move_rank(net_moves(facts, 3)) == 6 - 3
-    # size 2 gives the squares of the text, size 3 more than the text's table says: see moves.md
+    # size 2 gives squares only, size 3 more: see moves.md
     assert norms(irreducible_moves(facts, 2)) == pytest.approx((4, 2, 1))
     assert norms(irreducible_moves(facts, 3)) == pytest.approx((6, 2 * sqrt(2), 2))
     assert {tuple(m) for m in irreducible_moves(facts, 3)} == brute_force_irreducible(facts, 3)

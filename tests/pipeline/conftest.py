@@ -177,7 +177,6 @@ class Processes:
     def start(self, arguments: list[object], **job: object) -> tuple[Any, Path]:
         outputs = self.folder / str(next(self.numbers))
         outputs.mkdir()
-        job = {"folder": "/", "kill_before": None, "log": None} | job
         job |= {"arguments": [str(argument) for argument in arguments], "outputs": str(outputs)}
         process = self.context.Process(target=runpy.run_path, args=(str(RUN_DAS), {"JOB": job}, "__main__"))
         process.start()

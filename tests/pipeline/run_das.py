@@ -1,7 +1,7 @@
-"""Run the command line in a process of its own, and optionally kill it with SIGKILL before a change to the disk.
+"""Run the command line in a process of its own, and optionally signal it just before a change to the disk.
 
-``runpy`` runs this file in a forked process (see conftest.py); nothing in das knows of it. Python reports each open,
-mkdir, rename, remove and chmod to audit hooks before it happens: those moments are where a run can be killed.
+``runpy`` runs this file in a forked process (see conftest.py); nothing in das knows of it. Python tells audit hooks of
+each open, mkdir, rename, remove and chmod before it happens: those are the moments at which a run can be killed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def change_of(event: str, arguments: tuple[object, ...]) -> tuple[str, str] | No
     if isinstance(named, str | bytes | os.PathLike):
         return event.removeprefix("os."), os.fsdecode(named)
     if event == "sqlite3.connect":
-        return "ledger", os.fsdecode(arguments[0])  # type: ignore[arg-type]
+        return "ledger", os.fsdecode(arguments[0]).split("?")[0].removeprefix("file://")  # type: ignore[arg-type]
     if event == "open" and isinstance(arguments[0], str | bytes | os.PathLike):
         flags = arguments[2]
         if isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR):
@@ -29,34 +29,47 @@ def change_of(event: str, arguments: tuple[object, ...]) -> tuple[str, str] | No
     return None
 
 
-def watch(folder: str, kill_before: object, log: str | None) -> None:
-    """Kill this process before the change that ``kill_before`` names, by number or as (verb, end of path)."""
+def watch(folder: str, before: int | tuple[tuple[str, str], ...], number: int, log: str | None) -> None:
+    """Signal this process before a change below ``folder``.
+
+    ``before`` is the change's place in the sequence of all of them, or a few (verb, end of path) that must come one
+    after the other, the last of which names the change.
+    """
     seen = 0
+    left = list(before) if isinstance(before, tuple) else []
     journal = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) if log else None
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:
         nonlocal seen
         change = change_of(event, arguments)
-        if change is None or not (change[0] == "ledger" or change[1].startswith(folder)):
+        if change is None or not change[1].startswith(folder):
             return
-        verb, path = change
         if journal is not None:
-            os.write(journal, f"{verb} {path.removeprefix(folder)}\n".encode())
-        if seen == kill_before or (
-            isinstance(kill_before, tuple) and verb == kill_before[0] and path.endswith(kill_before[1])
-        ):
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.write(journal, f"{change[0]} {change[1].removeprefix(folder)}\n".encode())
+        if left and change[0] == left[0][0] and change[1].endswith(left[0][1]):
+            del left[0]
+            if not left:
+                os.kill(os.getpid(), number)
+        if seen == before:
+            os.kill(os.getpid(), number)
         seen += 1
 
     sys.addaudithook(hook)
 
 
-def main(arguments: list[str], outputs: str, folder: str, kill_before: object, log: str | None) -> None:
+def main(
+    *,
+    arguments: list[str],
+    outputs: str,
+    folder: str = "/",
+    before: int | tuple[tuple[str, str], ...] = -1,
+    number: int = signal.SIGKILL,
+    log: str | None = None,
+) -> None:
     """Run ``das`` with its outputs in files."""
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         os.dup2(os.open(str(Path(outputs) / name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), descriptor)
-    if kill_before is not None or log is not None:
-        watch(folder, kill_before, log)
+    watch(folder, before, number, log)
     from das.cli import main as das
 
     das(arguments)

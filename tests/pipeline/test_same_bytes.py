@@ -61,7 +61,7 @@ def test_files_cut_into_parts_hold_the_same(
     cut = again(country, tmp_path / "cut", "country")
     names = set(tree(cut))
     assert {
-        "measurements/village.parquet/part-00002-of-00003.parquet",
+        "measurements/village.parquet/part-00003-of-00004.parquet",
         "counts/district.parquet/part-00001-of-00002.parquet",
     } <= names
     for level in country.plan.levels:
@@ -73,7 +73,7 @@ def test_files_cut_into_parts_hold_the_same(
         n: d for n, d in tree(country.release / "tables").items() if n[0] != "_"
     }
     pieces = sorted((cut / "microdata").glob("*.parquet"))
-    assert len(pieces) == 3
+    assert len(pieces) == 4
     assert pd.concat(map(pd.read_parquet, pieces), ignore_index=True).equals(
         pd.read_parquet(country.release / "microdata" / "records.parquet")
     )

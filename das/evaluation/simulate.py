@@ -1,0 +1,264 @@
+"""Repetitions of a plan on data whose truth is at hand: ``das simulate``.
+
+The data are tabulated once. Then each run measures them with a testing key of its own (``simulate-0``, ``simulate-1``,
+and so on) and estimates, in a private folder that is removed when the run has been compared with the truth. The noise
+of such a run is known to everybody: nothing of it is a release, and it is entered as testing in a ledger that goes with
+the folder. The accuracy that is left in the result is an exact function of the data; use generated or public ones, or
+keep it inside.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from das.engine import Engine, Progress, find_engine
+from das.errors import Problem, UsageError
+from das.evaluation.tally import Tally
+from das.evaluation.text import finite, table
+from das.evaluation.truth import Compared, compare_counts, queries_of, read_truth
+from das.plan import Plan
+from das.release.durable import make_private
+from das.release.layout import Layout
+from geography import Spine
+
+__all__ = ["compare", "comparison_text", "simulate", "simulation_text"]
+
+
+def simulate(
+    plan: Plan,
+    runs: int,
+    *,
+    workdir: Path,
+    options: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Measure how accurate a plan is, over several runs with testing keys.
+
+    Parameters
+    ----------
+    plan : Plan
+        What to repeat; its input is read once.
+    runs : int
+        How many times.
+    workdir : Path
+        Where to make the private folder of the runs, which is removed in the end.
+    options : sequence of str
+        The engine's options.
+    progress : callable, optional
+        Told ``"simulate"``, how many runs are done, and how many there are.
+
+    Returns
+    -------
+    dict
+        Under ``levels`` a row for each level and query: mean over runs of bias, mae and rmse, each with its standard
+        error (``_se``, ``None`` for a single run), and the mean over areas of JASON's B of an area over runs; for the
+        total, ``bins`` of true population.
+    """
+    found = compare({plan.name: plan}, runs, workdir=workdir, options=options, progress=progress)
+    return {"simulation": found["simulation"], "runs": runs, **found["plans"][plan.name]}
+
+
+def compare(
+    plans: Mapping[str, Plan],
+    runs: int,
+    *,
+    workdir: Path,
+    options: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Simulate several plans on the same true data with the same keys.
+
+    Plans that differ only in how they estimate, or in name, estimate from the very same measurements.
+
+    Parameters
+    ----------
+    plans : Mapping
+        Name to plan; all must describe the same data over the same geography and schema.
+    runs, workdir, options, progress
+        As for :func:`simulate`.
+
+    Returns
+    -------
+    dict
+        Under ``plans`` what :func:`simulate` returns for each; under ``changes`` how much each measure of each further
+        plan differs from that of the first, in percent, with the standard error of a ratio of paired means.
+
+    Raises
+    ------
+    UsageError
+        There is nothing to run, or the plans are not about the same data.
+    """
+    if not plans or runs < 1:
+        raise UsageError(Problem("simulation", "needs at least one plan and one run", "ask for --runs 1 or more"))
+    tell = progress or (lambda stage, done, of: None)
+    workdir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="simulation-", dir=workdir) as private:
+        home = Path(private)
+        testing = {name: _for_testing(plan, home / "ledger.sqlite") for name, plan in plans.items()}
+        world = _World.tabulate(testing, home, options)
+        tallies: dict[str, dict[tuple[str, str], Tally]] = {name: {} for name in plans}
+        seconds: dict[str, list[float]] = {name: [] for name in plans}
+        for run in range(runs):
+            tell("simulate", run * len(plans), runs * len(plans))
+            folders: dict[tuple[str, Path], Path] = {}
+            for number, (name, plan) in enumerate(testing.items()):
+                # What was measured for this very plan is only estimated anew.
+                folder = folders.setdefault((plan.digest, plan.folder), home / f"run-{run}-{number}")
+                seconds[name].append(world.run(name, folder, f"simulate-{run}", options))
+                for compared in world.compared(name, folder):
+                    tallies[name].setdefault((compared.level, compared.query.name), Tally()).add(compared)
+                tell("simulate", run * len(plans) + number + 1, runs * len(plans))
+            for folder in folders.values():
+                shutil.rmtree(folder)
+    results = {name: _result(plans[name], tallies[name], seconds[name]) for name in plans}
+    first, *others = plans
+    said = (
+        f"SIMULATION: {runs} runs with testing keys from simulate-0 on; the noise is known, nothing here is a release, "
+        "and no budget was charged"
+    )
+    changes = [
+        {"plan": name, "against": first, "level": level, "query": query} | tally.change(tallies[first][level, query])
+        for name in others
+        for (level, query), tally in tallies[name].items()
+    ]
+    content: dict[str, Any] = finite({"simulation": said, "runs": runs, "plans": results, "changes": changes})
+    return content
+
+
+def _for_testing(plan: Plan, ledger: Path) -> Plan:
+    """The same plan under another name and with a ledger of its own, so that no data set's ledger hears of it."""
+    settings = plan.settings
+    unnamed = settings.release.model_copy(update={"name": "simulation"})
+    unbooked = settings.input.model_copy(update={"ledger": str(ledger), "dataset": "simulation", "budget": None})
+    return replace(plan, settings=settings.model_copy(update={"release": unnamed, "input": unbooked}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _World:
+    """The plans, and the truth that they share, tabulated once for each."""
+
+    engine: Engine
+    plans: Mapping[str, Plan]
+    histograms: Mapping[str, Path]
+    spine: Spine
+    truth: Mapping[str, Any]
+
+    @classmethod
+    def tabulate(cls, plans: Mapping[str, Plan], home: Path, options: Sequence[str]) -> _World:
+        engine, histograms = find_engine(), {}
+        for number, (name, plan) in enumerate(plans.items()):
+            folder = home / f"truth-{number}"
+            engine.run(plan, folder, upto="tabulate", options=options, testing_key="simulate")
+            histograms[name] = Layout(folder).confidential.histograms
+        first, *others = plans
+        spine = Spine.load(histograms[first] / "spine.parquet")
+        truth = read_truth(plans[first], histograms[first])
+        leaf = truth[plans[first].levels[-1]]
+        for name in others:
+            same = plans[name].schema == plans[first].schema
+            same = same and Spine.load(histograms[name] / "spine.parquet") == spine
+            if same:
+                other = read_truth(plans[name], histograms[name])[plans[first].levels[-1]]
+                same = all(np.array_equal(getattr(leaf, part), getattr(other, part)) for part in leaf.__slots__)
+            if not same:
+                reason = f"is not about the same data, geography and schema as {first!r}"
+                remedy = "compare plans that differ in strategy or estimation"
+                raise UsageError(Problem(f"plan {name!r}", reason, remedy))
+        return cls(engine=engine, plans=plans, histograms=histograms, spine=spine, truth=truth)
+
+    def run(self, name: str, folder: Path, key: str, options: Sequence[str]) -> float:
+        """Measure, unless that was done here, and estimate; returns the seconds that estimation took."""
+        plan, inside = self.plans[name], Layout(folder).confidential
+        if not folder.exists():
+            folder.mkdir()
+            make_private(inside.path)
+            shutil.copytree(self.histograms[name], inside.histograms)
+            self.engine.run(plan, folder, upto="measure", options=options, testing_key=key)
+        began = perf_counter()
+        self.engine.run(plan, folder, upto="estimate", options=options, testing_key=key)
+        return perf_counter() - began
+
+    def compared(self, name: str, folder: Path) -> list[Compared]:
+        queries = {q.name: q for plan in self.plans.values() for q in queries_of(plan)}
+        release = Layout(folder).release
+        return list(compare_counts(self.plans[name], self.spine, self.truth, release, queries.values()))
+
+
+def _result(plan: Plan, tallies: Mapping[tuple[str, str], Tally], seconds: Sequence[float]) -> dict[str, Any]:
+    noise = {(m.level, m.query.name): m.std_dev for m in plan.measurements}
+    return {
+        "release": plan.name,
+        "estimate": plan.settings.estimate.model_dump(mode="json"),
+        "estimate_seconds": float(np.mean(seconds)),
+        "levels": [
+            {"level": level, "query": query, "noise_std_dev": noise.get((level, query)), **tally.row()}
+            for (level, query), tally in tallies.items()
+        ],
+    }
+
+
+def simulation_text(simulation: Mapping[str, Any]) -> str:
+    """Lay out what :func:`simulate` found.
+
+    Examples
+    --------
+    >>> row = {"level": "tract", "query": "total", "cells": 2, "bias": 0.0, "mae": 1.5, "mae_se": 0.1, "rmse": 1.6}
+    >>> print(simulation_text({"simulation": "SIMULATION: 2 runs", "levels": [row]}))
+    SIMULATION: 2 runs
+    <BLANKLINE>
+    level  query  cells  bias  +-  mean |error|    +-  RMSE  +-  JASON B  noise sd
+    tract  total      2  0.00   -          1.50  0.10  1.60   -        -         -
+    """
+    columns = {
+        "level": "level",
+        "query": "query",
+        "cells": "cells",
+        "bias": "bias",
+        "bias_se": "+-",
+        "mae": "mean |error|",
+        "mae_se": "+-",
+        "rmse": "RMSE",
+        "rmse_se": "+-",
+        "jason_b": "JASON B",
+        "noise_std_dev": "noise sd",
+    }
+    return f"{simulation['simulation']}\n\n{table(columns, simulation['levels'])}"
+
+
+def comparison_text(comparison: Mapping[str, Any]) -> str:
+    """Lay out what :func:`compare` found: each plan's table, then the changes.
+
+    Examples
+    --------
+    >>> change = {"plan": "full", "against": "level", "level": "tract", "query": "total", "mae": -24.0, "mae_se": 1.0}
+    >>> print(comparison_text({"simulation": "SIMULATION: 20 runs", "plans": {}, "changes": [change]}))
+    SIMULATION: 20 runs
+    <BLANKLINE>
+    plan  against  level  query  mean |error| %    +-  RMSE %  +-
+    full  level    tract  total          -24.00  1.00       -   -
+    """
+    tables = [
+        f"{name}: {found['estimate_seconds']:.1f} s to estimate\n"
+        + simulation_text({"simulation": "", "levels": found["levels"]}).strip()
+        for name, found in comparison["plans"].items()
+    ]
+    columns = {
+        "plan": "plan",
+        "against": "against",
+        "level": "level",
+        "query": "query",
+        "mae": "mean |error| %",
+        "mae_se": "+-",
+        "rmse": "RMSE %",
+        "rmse_se": "+-",
+    }
+    changes = [table(columns, comparison["changes"])] if comparison["changes"] else []
+    return "\n\n".join([comparison["simulation"], *tables, *changes])

@@ -1,0 +1,295 @@
+"""Killed at any moment, the same command continues: nothing is drawn or charged twice, and the bytes are the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from das.release.layout import Layout
+from das.release.ledger import Ledger
+from das.release.manifest import verify_release
+
+if TYPE_CHECKING:
+    from conftest import Processes, World
+
+Tree = Callable[[Path], dict[str, str]]
+Before = int | tuple[tuple[str, str], ...]
+TESTING = ("--testing-key", "country")
+MULTI_PROCESS = ("--", "--runner=multi-process", "--direct_num_workers=2")
+
+MOMENTS: dict[str, tuple[tuple[str, str], ...]] = {
+    "claiming the folder": (("rename", "/run.json"),),
+    "writing a histogram": (("rename", ".histograms.partial/district.parquet"),),
+    "histograms made durable": (("rename", "/histograms"),),
+    "the key made durable": (("rename", "/run.key"),),
+    "the key durable, nothing charged": (("rename", "/run.key"), ("ledger", "/ledger.sqlite")),
+    "charged, nothing drawn": (("rename", "/run.key"), ("mkdir", "/.facts.partial")),
+    "facts made durable": (("rename", "/facts"),),
+    "writing a measurement": (("rename", ".measurements.partial/village.parquet"),),
+    "measurements made durable": (("rename", "/measurements"),),
+    "measurements durable, charge not settled": (("rename", "/measurements"), ("ledger", "/ledger.sqlite")),
+    "settled, key overwritten": (("remove", "/run.key"),),
+    "writing counts": (("rename", ".counts.partial/district.parquet"),),
+    "counts made durable": (("rename", "/counts"),),
+    "writing a table": (("rename", "/village-total.csv"),),
+    "records durable, tables not": (("rename", "/tables"),),
+    "writing the statement": (("rename", "/privacy.html"),),
+    "writing the manifest": (("rename", "/manifest.json"),),
+}
+QUICK = (  # a moment of each stage, with and without a testing key
+    ("claiming the folder", ()),
+    ("the key durable, nothing charged", ()),
+    ("writing a measurement", ()),
+    ("writing a measurement", TESTING),
+    ("measurements durable, charge not settled", ()),
+    ("writing counts", TESTING),
+    ("records durable, tables not", TESTING),
+    ("writing the manifest", TESTING),
+)
+LONG = tuple((moment, key) for moment in MOMENTS for key in ((), TESTING) if (moment, key) not in QUICK)
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """Kills a run, runs the same command again, and checks what must be true in the end."""
+
+    processes: Processes
+    tree: Tree
+    expected: dict[str, str]
+
+    def check(self, config: Path, out: Path, key: tuple[str, ...], before: Before) -> None:
+        command = ("run", config, "--out", out, *key)
+        killed = self.processes(*command, folder=str(config.parents[1]), before=before)
+        assert killed.code == -signal.SIGKILL, killed.stderr
+        measurements = out / "release" / "measurements"
+        drawn = self.tree(measurements) if measurements.exists() else None
+        finished = self.processes(*command)
+        assert (finished.code, "Release example" in finished.stdout) == (0, True), finished.stderr
+        if drawn is not None:
+            assert self.tree(measurements) == drawn
+        self.check_finished(config, out, key)
+
+    def check_finished(self, config: Path, out: Path, key: tuple[str, ...]) -> None:
+        release = self.tree(out / "release")
+        assert verify_release(Layout(out).release) == []
+        assert release.keys() == self.expected.keys()  # no partial folder, no unfinished file
+        kinds = [entry.kind for entry in Ledger.open(config.parent / "ledger.sqlite").entries()]
+        if key:
+            assert release == self.expected
+            assert kinds == ["testing"]
+        else:
+            assert kinds == ["open", "reserve", "commit"]
+        assert not list((out / "confidential").glob("*run.key*"))
+
+
+@pytest.fixture
+def interrupted(processes: Processes, tree: Tree, country: World) -> Interrupted:
+    return Interrupted(processes, tree, tree(country.release))
+
+
+@pytest.mark.parametrize(("moment", "key"), QUICK)
+def test_killed_at(moment: str, key: tuple[str, ...], interrupted: Interrupted, starter: Path, tmp_path: Path) -> None:
+    interrupted.check(starter, tmp_path / "out", key, MOMENTS[moment])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("moment", "key"), LONG)
+def test_killed_at_any_boundary(
+    moment: str, key: tuple[str, ...], interrupted: Interrupted, starter: Path, tmp_path: Path
+) -> None:
+    interrupted.check(starter, tmp_path / "out", key, MOMENTS[moment])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("key", [(), TESTING], ids=["real", "testing"])
+def test_killed_before_every_seventh_change_to_the_disk(
+    key: tuple[str, ...], interrupted: Interrupted, starter: Path, tmp_path: Path
+) -> None:
+    """Every one of them was tried once; a seventh of them, the others in turn with the two kinds of key, is kept."""
+    log = tmp_path / "log"
+    shutil.copytree(starter.parent, tmp_path / "whole" / "input")
+    config = tmp_path / "whole" / "input" / "config.toml"
+    job = {"folder": str(tmp_path / "whole"), "log": str(log)}
+    assert interrupted.processes("run", config, "--out", tmp_path / "whole" / "out", *key, **job).code == 0
+    changes = len(log.read_text().splitlines())
+    assert changes > 100
+    for number in range(2 * bool(key), changes, 7):
+        folder = tmp_path / str(number)
+        shutil.copytree(starter.parent, folder / "input")
+        interrupted.check(folder / "input" / "config.toml", folder / "out", key, number)
+        shutil.rmtree(folder)
+
+
+def test_killed_twice_and_again(interrupted: Interrupted, starter: Path, tmp_path: Path) -> None:
+    """The second kill falls on the work that takes up after the first."""
+    command = ("run", starter, "--out", tmp_path / "out")
+    for moment in ("writing a measurement", "facts made durable"):
+        ended = interrupted.processes(*command, folder=str(tmp_path), before=MOMENTS[moment])
+        assert ended.code == -signal.SIGKILL
+    interrupted.check(starter, tmp_path / "out", (), MOMENTS["settled, key overwritten"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_run_that_can_be_continued(
+    number: signal.Signals, interrupted: Interrupted, starter: Path, tmp_path: Path
+) -> None:
+    command = ("run", starter, "--out", tmp_path / "out", *TESTING)
+    moment = MOMENTS["writing counts"]
+    ended = interrupted.processes(*command, folder=str(tmp_path), before=moment, number=number)
+    assert ended.code == 6
+    assert ended.stderr.splitlines()[-1] == "das: das: interrupted; run the same command again to continue"
+    assert "Traceback" not in ended.stderr
+    assert interrupted.processes(*command).code == 0
+    interrupted.check_finished(starter, tmp_path / "out", TESTING)
+
+
+@pytest.mark.parametrize("moment", ["charged, nothing drawn", "writing a measurement"])
+def test_a_run_that_lost_its_key_draws_nothing(
+    moment: str, processes: Processes, starter: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    assert processes("run", starter, "--out", out, folder=str(tmp_path), before=MOMENTS[moment]).code == -9
+    (out / "confidential" / "run.key").unlink()
+    refused = processes("run", starter, "--out", out)
+    assert refused.code == 5
+    assert "run.key" in refused.stderr
+    assert "begin again in another folder" in refused.stderr
+    assert not (out / "confidential" / "run.key").exists()
+    assert not (out / "release" / "measurements").exists()
+    assert [e.kind for e in Ledger.open(starter.parent / "ledger.sqlite").entries()] == ["open", "reserve"]
+
+
+def test_a_run_whose_input_changed_is_refused_before_it_draws(
+    processes: Processes, starter: Path, tmp_path: Path
+) -> None:
+    """The same noise on two inputs would show their difference."""
+    out, people = tmp_path / "out", starter.parent / "people.csv"
+    killed = processes("run", starter, "--out", out, folder=str(tmp_path), before=MOMENTS["writing a measurement"])
+    assert killed.code == -9
+    content = people.read_text()
+    people.write_text(content + "N11,f,65+\n")
+    refused = processes("run", starter, "--out", out)
+    assert refused.code == 5
+    assert "restore the plan and the input it began with" in refused.stderr
+    assert not (out / "release" / "measurements").exists()
+    people.write_text(content)
+    assert processes("run", starter, "--out", out).code == 0
+
+
+def test_a_geography_mended_after_an_interruption_is_used_as_a_whole(
+    processes: Processes, starter: Path, tmp_path: Path
+) -> None:
+    """Facts of the old spine must not be joined to histograms of the new one."""
+    out, places = tmp_path / "out", starter.parent / "places.csv"
+    killed = processes("run", starter, "--out", out, folder=str(tmp_path), before=MOMENTS["writing a measurement"])
+    assert killed.code == -9
+    places.write_text(places.read_text().replace("N,N1,N12\n", "N,N1,N12\nN,N1,N10\n"))
+    assert processes("run", starter, "--out", out).code == 0
+    codes = [line.split(",")[0] for line in (out / "release" / "tables" / "village-total.csv").read_text().split()]
+    assert "N10" in codes
+    assert len(codes) == 1 + 10
+
+
+@pytest.mark.parametrize(
+    "moment", [(("rename", "demo.toml"),), (("rename", "/input"),), (("write", "persons.parquet"),)]
+)
+def test_a_demo_killed_while_it_writes_its_population_begins_again(
+    moment: Before, processes: Processes, tmp_path: Path
+) -> None:
+    command = ("demo", "--out", tmp_path / "out", "--blocks", 12, "--people", 40, *TESTING)
+    assert processes(*command, folder=str(tmp_path), before=moment).code == -9
+    again = processes(*command, folder=str(tmp_path), before=(("mkdir", ".histograms.partial"),))
+    assert again.code == -9, again.stderr
+
+
+def test_two_runs_do_not_share_a_folder(processes: Processes, starter: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    stopped = (("mkdir", "/.counts.partial"),)
+    first, outputs = processes.start(["run", starter, "--out", out], folder=str(tmp_path), before=stopped, number=19)
+    deadline = time.monotonic() + 60
+    while not (out / "release" / "measurements").exists() or _state(first.pid) != "T":
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    second = processes("run", starter, "--out", out)
+    os.kill(first.pid, signal.SIGCONT)
+    assert second.code == 2
+    assert "another run is at work in it" in second.stderr
+    assert processes.end(first, outputs).code == 0
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+def test_the_log_has_a_line_per_stage_and_nothing_else(country: World) -> None:
+    lines = [line.split() for line in (country.out / "run.log").read_text().splitlines()]
+    assert [line[1] for line in lines] == ["tabulate", "measure", "estimate", "publish", "report"]
+    assert all(len(line) == 4 and line[3] == "s" for line in lines)
+    run = json.loads((country.out / "run.json").read_bytes())
+    assert set(run) == {"release", "plan_digest", "run_id", "seeded", "started"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("appears", "options"),
+    [
+        ("confidential/run.key", ()),
+        ("release/.measurements.partial", ()),
+        ("release/measurements", ()),
+        ("release/counts", ()),
+        ("release/.counts.partial/province.parquet", MULTI_PROCESS),
+        ("release/.measurements.partial/village.parquet", MULTI_PROCESS),
+    ],
+)
+def test_the_installed_command_killed_as_soon_as_a_path_appears(
+    appears: str, options: tuple[str, ...], interrupted: Interrupted, starter: Path, tmp_path: Path
+) -> None:
+    """No hook at all: watch the folder from outside and kill. Worker processes are left to find out by themselves."""
+    out = tmp_path / "out"
+    command = [str(Path(sys.executable).with_name("das")), "run", str(starter), "--out", str(out), *TESTING, *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True) as process:
+        while not (out / appears).exists():
+            assert process.poll() is None, process.stderr.read() if process.stderr else ""
+            time.sleep(0.002)
+        process.kill()
+    assert process.returncode == -9
+    for _ in range(20):
+        again = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        if again.returncode != 2 or "another run" not in again.stderr:
+            break
+        time.sleep(0.5)
+    assert again.returncode == 0, again.stderr
+    interrupted.check_finished(starter, out, TESTING)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_worker_processes_too(
+    number: signal.Signals, interrupted: Interrupted, starter: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "das", "run", str(starter), "--out", str(out), *TESTING, *MULTI_PROCESS]
+    command[:3] = [str(Path(sys.executable).with_name("das"))]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        while not (out / "release" / "counts").exists() and not (out / "release" / ".counts.partial").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        os.killpg(process.pid, number)  # what a terminal does
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 6, stderr
+    assert "Traceback" not in stderr
+    assert stderr.splitlines()[-1].endswith("run the same command again to continue")
+    assert subprocess.run(command, capture_output=True, timeout=120).returncode == 0
+    interrupted.check_finished(starter, out, TESTING)
