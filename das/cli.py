@@ -30,6 +30,7 @@ from das.starter import write_demo, write_starter
 __all__ = ["main"]
 
 INTERNAL_ERROR = 1
+_INTERRUPTED = Interrupted(Problem("interrupted", "the run can be continued", "run the same command again"))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -38,7 +39,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     own = arguments.index("--") if "--" in arguments else len(arguments)  # what follows is Beam's
     debug = "--debug" in arguments[:own]
     arguments = [argument for argument in arguments[:own] if argument != "--debug"] + arguments[own:]
-    signal.signal(signal.SIGTERM, _interrupt)
+    signals: list[int] = []
+
+    def interrupt(number: int, _frame: object) -> NoReturn:
+        signals.append(number)
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
     try:
         das.main(args=arguments, prog_name="das", standalone_mode=False)
     except click.exceptions.Exit as ended:
@@ -49,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         error.show()
         sys.exit(2)
     except (KeyboardInterrupt, click.Abort):
-        _fail(Interrupted(Problem("das", "interrupted", "run the same command again to continue")))
+        _fail(_INTERRUPTED)
     except ProblemsFound as error:
         if debug:
             raise
@@ -64,14 +72,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as error:
         if debug:
             raise
+        if signals:  # a runner wraps what it does not know, an interruption too
+            _fail(_INTERRUPTED)
         # The text of an unexpected error may quote data, so only its kind is shown.
         problem = f"an unexpected {type(error).__name__}"
         click.echo(f"das: {problem}; run again with --debug on a machine cleared for the data, and report it", err=True)
         sys.exit(INTERNAL_ERROR)
-
-
-def _interrupt(_signal: int, _frame: object) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 def _refused(error: OSError) -> ProblemsFound:

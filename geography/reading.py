@@ -39,7 +39,7 @@ def column_names(path: str | Path) -> tuple[str, ...]:
     return names
 
 
-def read_text_columns(path: str | Path, columns: Sequence[str]) -> dict[str, Codes]:
+def read_text_columns(path: str | Path, columns: Sequence[str], *, at_least: int = 1) -> dict[str, Codes]:
     """Read columns of a ``.csv``, ``.csv.gz`` or ``.parquet`` file as text; a missing value is blank.
 
     Parameters
@@ -47,11 +47,13 @@ def read_text_columns(path: str | Path, columns: Sequence[str]) -> dict[str, Cod
     path : str or Path
     columns : sequence of str
         The columns wanted, by name.
+    at_least : int
+        How many rows there must be.
 
     Raises
     ------
     ProblemsFound
-        The file cannot be read, has no rows, lacks a column, or holds numbers where text is needed.
+        The file cannot be read, has too few rows, lacks a column, or holds numbers where text is needed.
 
     Examples
     --------
@@ -71,7 +73,7 @@ def read_text_columns(path: str | Path, columns: Sequence[str]) -> dict[str, Cod
             for name in missing
         )
     table = _read_parquet(path, columns) if path.suffix == ".parquet" else _read_csv(path, columns)
-    if table.num_rows == 0:
+    if table.num_rows < at_least:
         raise ProblemsFound(Problem(str(path), "has no rows", "give at least one unit"))
     return {name: _as_codes(table[name]) for name in columns}
 

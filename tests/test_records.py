@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import shutil
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from das.errors import InputError
 from das.plan import Plan
-from das.records import chunks, digest_of_files, input_files, read
+from das.records import chunks, digest_of_input, fingerprints, input_files, read
 
 Country = Any
 HEADER = "geocode,sex,age\n"
@@ -146,9 +147,14 @@ def test_the_digest_is_of_the_contents(country: Country) -> None:
     one, two = country.file("a.csv", PEOPLE), country.file("b.csv", PEOPLE + "01001,f,65+\n")
     (country.folder / "moved").mkdir()
     moved = Path(shutil.copy(one, country.folder / "moved" / "z.csv"))
-    assert digest_of_files([one, two]) == digest_of_files([two, moved])
-    assert digest_of_files([one]) != digest_of_files([two])
-    assert digest_of_files([one, one]) != digest_of_files([one])
+
+    def digest(*files: Path) -> str:
+        return digest_of_input(fingerprints(list(files)))
+
+    assert digest(one, two) == digest(two, moved)
+    assert digest(one) != digest(two)
+    assert digest(one, one) != digest(one)
+    assert fingerprints([one]) == [{"name": "a.csv", "sha256": hashlib.sha256(PEOPLE.encode()).hexdigest()}]
 
 
 # -- what cannot be read -----------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from das.encoding import Encoded
 from das.engine import Engine, Progress, find_engine
 from das.errors import Problem, UsageError
-from das.evaluation.tally import Tally
+from das.evaluation.tally import NOTHING, Tally
 from das.evaluation.text import finite, table
 from das.evaluation.truth import Compared, compare_counts, queries_of, read_truth
 from das.plan import Plan
@@ -114,7 +115,8 @@ def compare(
                 folder = folders.setdefault((plan.digest, plan.folder), home / f"run-{run}-{number}")
                 seconds[name].append(world.run(name, folder, f"simulate-{run}", options))
                 for compared in world.compared(name, folder):
-                    tallies[name].setdefault((compared.level, compared.query.name), Tally()).add(compared)
+                    where = compared.level, compared.query.name
+                    tallies[name][where] = tallies[name].get(where, NOTHING).plus(compared)
                 tell("simulate", run * len(plans) + number + 1, runs * len(plans))
             for folder in folders.values():
                 shutil.rmtree(folder)
@@ -125,7 +127,8 @@ def compare(
         "and no budget was charged"
     )
     changes = [
-        {"plan": name, "against": first, "level": level, "query": query} | tally.change(tallies[first][level, query])
+        {"plan": name, "against": first, "level": level, "query": query}
+        | tally.change_from(tallies[first][level, query])
         for name in others
         for (level, query), tally in tallies[name].items()
     ]
@@ -149,10 +152,11 @@ class _World:
     plans: Mapping[str, Plan]
     histograms: Mapping[str, Path]
     spine: Spine
-    truth: Mapping[str, Any]
+    truth: Mapping[str, Encoded]
 
     @classmethod
     def tabulate(cls, plans: Mapping[str, Plan], home: Path, options: Sequence[str]) -> _World:
+        """Tabulate for each plan, and refuse those that do not share the truth of the first."""
         engine, histograms = find_engine(), {}
         for number, (name, plan) in enumerate(plans.items()):
             folder = home / f"truth-{number}"
@@ -186,10 +190,11 @@ class _World:
         self.engine.run(plan, folder, upto="estimate", options=options, testing_key=key)
         return perf_counter() - began
 
-    def compared(self, name: str, folder: Path) -> list[Compared]:
+    def compared(self, name: str, folder: Path) -> Iterator[Compared]:
+        """Compare what was estimated with the truth, for every query of any of the plans."""
         queries = {q.name: q for plan in self.plans.values() for q in queries_of(plan)}
         release = Layout(folder).release
-        return list(compare_counts(self.plans[name], self.spine, self.truth, release, queries.values()))
+        return compare_counts(self.plans[name], self.spine, self.truth, release, queries.values())
 
 
 def _result(plan: Plan, tallies: Mapping[tuple[str, str], Tally], seconds: Sequence[float]) -> dict[str, Any]:

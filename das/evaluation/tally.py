@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,32 +13,39 @@ from das.evaluation.bias import b_of, signed_squares
 from das.evaluation.metrics import bias, by_population, mae, mean_by_population, rmse
 from das.evaluation.truth import Compared
 
-__all__ = ["Tally", "mean_and_error"]
+__all__ = ["NOTHING", "Tally", "mean_and_error"]
 
 MEASURES = {"bias": bias, "mae": mae, "rmse": rmse}
 
 
-@dataclass
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Tally:
-    """The runs so far; it grows by :meth:`add`, run by run, because their counts together would not fit in memory."""
+    """The runs so far, without their counts, which together would not fit in memory; confidential.
 
-    cells: int = 0
-    scores: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in MEASURES})
-    bins: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    # Of every cell that was ever wrong: where it is, its truth, and its squared errors over runs by sign.
-    key: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    true: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    squares: NDArray[np.float64] = field(default_factory=lambda: np.zeros((4, 0)))
+    Parameters
+    ----------
+    cells : int
+        Geounits times answers.
+    scores : tuple of dict
+        The measures of each run.
+    bins : tuple of list
+        For a total, the bins of population of each run: the same bins each time, because the truth is.
+    key, true : ndarray
+        The cells that were ever wrong, ascending, and their true counts.
+    squares : ndarray
+        Sums over runs of their :func:`~das.evaluation.bias.signed_squares`.
+    """
 
-    def add(self, compared: Compared) -> None:
+    cells: int
+    scores: tuple[dict[str, float], ...]
+    bins: tuple[list[dict[str, Any]], ...]
+    key: NDArray[np.int64]
+    true: NDArray[np.float64]
+    squares: NDArray[np.float64]
+
+    def plus(self, compared: Compared) -> Tally:
         """Add one run."""
-        self.cells = compared.cells
         published, true, unlisted = compared.published, compared.true, compared.unlisted
-        for name, measure in MEASURES.items():
-            self.scores[name].append(measure(published, true, unlisted=unlisted))
-        if compared.query.size == 1:
-            for row in by_population(published, true, unlisted=unlisted):
-                self.bins.setdefault(row["bin"], []).append(row)
         wrong = published != true
         key, place = np.unique(np.concatenate([self.key, compared.key[wrong]]), return_inverse=True)
         before, now = place[: len(self.key)], place[len(self.key) :]
@@ -46,41 +53,51 @@ class Tally:
         squares[:, before] = self.squares
         squares[:, now] += signed_squares((published - true)[wrong])
         truths[before], truths[now] = self.true, true[wrong]
-        self.key, self.true, self.squares = key, truths, squares
+        bins = [by_population(published, true, unlisted=unlisted)] if compared.query.size == 1 else []
+        return Tally(
+            cells=compared.cells,
+            scores=(*self.scores, {name: f(published, true, unlisted=unlisted) for name, f in MEASURES.items()}),
+            bins=(*self.bins, *bins),
+            key=key,
+            true=truths,
+            squares=squares,
+        )
 
     def row(self) -> dict[str, Any]:
-        """Means over runs with their standard errors, and the mean over areas of B."""
+        """Means over runs with their standard errors, and the mean of B over the areas that were ever wrong.
+
+        A single run has no B per area.
+        """
         found: dict[str, Any] = {"cells": self.cells}
-        for name, scores in self.scores.items():
-            found |= mean_and_error(name, scores)
-        lean = b_of(self.squares)
-        found["jason_b"] = _mean(lean)
-        found["jason_b_same_sign"] = _mean(b_of(self.squares, "same-sign"))
+        for name in MEASURES:
+            found |= mean_and_error(name, [score[name] for score in self.scores])
+        known = len(self.scores) > 1 and self.key.size > 0
+        found["jason_b"] = float(b_of(self.squares).mean()) if known else None
+        found["jason_b_same_sign"] = float(b_of(self.squares, "same-sign").mean()) if known else None
         if self.bins:
-            leaning = mean_by_population(lean, self.true)
-            found["bins"] = [_bin(name, rows) | {"jason_b": leaning.get(name)} for name, rows in self.bins.items()]
+            lean = mean_by_population(b_of(self.squares), self.true) if known else {}
+            found["bins"] = [
+                _bin(rows) | {"jason_b": lean.get(rows[0]["bin"])} for rows in zip(*self.bins, strict=True)
+            ]
         return found
 
-    def change(self, base: Tally) -> dict[str, Any]:
-        """How far mae and rmse lie from those of another plan in the same runs, in percent, with standard errors."""
-        found: dict[str, Any] = {}
+    def change_from(self, base: Tally) -> dict[str, float]:
+        """How far mae and rmse lie from those of another plan in the same runs, in percent, with standard errors.
+
+        Delta method for a ratio of paired means: r = mean(b) / mean(a) and se(r) = sd(b - r a) / (mean(a) sqrt(n)).
+        """
+        found: dict[str, float] = {}
         for name in ("mae", "rmse"):
-            ours, theirs = np.array(self.scores[name]), np.array(base.scores[name])
-            if not theirs.any():
-                found |= {name: float("nan"), f"{name}_se": float("nan")}
-                continue
-            # Delta method for a ratio of paired means: r = mean(b) / mean(a), se = sd(b - r a) / (mean(a) sqrt(n)).
-            ratio = ours.mean() / theirs.mean()
-            spread = mean_and_error("r", (ours - ratio * theirs).tolist())["r_se"]
-            found |= {name: float(100 * (ratio - 1)), f"{name}_se": float(100 * spread / theirs.mean())}
+            ours, theirs = (np.array([score[name] for score in tally.scores]) for tally in (self, base))
+            usual = float(theirs.mean())
+            ratio = float(ours.mean()) / usual if usual else float("nan")
+            spread = mean_and_error("rest", (ours - ratio * theirs).tolist())["rest_se"]
+            found |= {name: 100 * (ratio - 1), f"{name}_se": 100 * spread / usual if usual else float("nan")}
         return found
 
 
-def _bin(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {"bin": name, "cells": rows[0]["cells"]}
-    for measure in MEASURES:
-        found |= mean_and_error(measure, [row[measure] for row in rows])
-    return found
+NOTHING = Tally(cells=0, scores=(), bins=(), key=np.zeros(0, np.int64), true=np.zeros(0), squares=np.zeros((4, 0)))
+"""Before the first run."""
 
 
 def mean_and_error(name: str, scores: Sequence[float]) -> dict[str, float]:
@@ -95,6 +112,9 @@ def mean_and_error(name: str, scores: Sequence[float]) -> dict[str, float]:
     return {name: float(np.mean(scores)), f"{name}_se": error}
 
 
-def _mean(values: NDArray[np.float64]) -> float:
-    defined = values[~np.isnan(values)]
-    return float(defined.mean()) if defined.size else float("nan")
+def _bin(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One bin of population over runs."""
+    found: dict[str, Any] = {"bin": rows[0]["bin"], "cells": rows[0]["cells"]}
+    for name in MEASURES:
+        found |= mean_and_error(name, [row[name] for row in rows])
+    return found

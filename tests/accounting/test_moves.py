@@ -90,7 +90,7 @@ def facts_of(shape: tuple[int, ...], *kept: tuple[int, ...], **more: object) -> 
     return TableFacts(cells=int(np.prod(shape)), invariants=margin_invariants(shape, kept), **more)
 
 
-# --- the table of sensitivity spaces: invariant, a(t) on small data, norms within classes, across classes and in the ball, rank
+# --- name, facts, a(t), norms inside classes, across classes and in the ball, rank
 
 SUBSTITUTION = (2, sqrt(2), 1)
 TABLE = [

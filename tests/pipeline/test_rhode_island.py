@@ -1,0 +1,104 @@
+"""A real state as aggregate counts: 25,181 blocks, nested totals in wide columns, production shares of the levels."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import das
+from das.release.manifest import verify_release
+
+DATA = Path(__file__).resolve().parents[2] / ".." / "shared" / "data" / "ri_2010_blocks.csv.gz"
+RACES = ("hisp", "white", "black", "aian", "asian", "nhpi", "other", "two")
+
+CONFIG = """\
+[release]
+name = "rhode-island"
+
+[privacy]
+framework = "zcdp"
+rho = "293764/114921"
+delta = "1/10000000000"
+
+[input]
+histograms = "{data}"
+geocode = "GEOID"
+ledger = "ledger.sqlite"
+{cells}
+[geography]
+units = "{data}"
+column = "GEOID"
+levels = [
+    {{ name = "state", width = 2 }}, {{ name = "county", width = 3 }}, {{ name = "tract", width = 6 }},
+    {{ name = "block_group", width = 1 }}, {{ name = "block", width = 3 }},
+]
+
+[[schema.attribute]]
+name = "votingage"
+labels = ["0-17", "18+"]
+
+[[schema.attribute]]
+name = "race"
+labels = [{races}]
+
+[strategy.geolevels]
+state = "1440/3995"
+county = "447/3995"
+tract = "687/3995"
+block_group = "1256/3995"
+block = "165/3995"
+
+[strategy.queries.all]
+total = "1/5"
+votingage = "1/10"
+race = "1/5"
+detailed = "1/2"
+
+[[invariant]]
+query = "total"
+level = "state"
+reason = "Apportionment"
+
+[output]
+tables = ["total", "race"]
+"""
+
+CELLS = """
+[[input.cell]]
+column = "vap_{race}"
+labels = {{ votingage = "18+", race = "{race}" }}
+
+[[input.cell]]
+column = "pop_{race}"
+minus = "vap_{race}"
+labels = {{ votingage = "0-17", race = "{race}" }}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data/ri_2010_blocks.csv.gz")
+def test_rhode_island_runs_through_and_reports(tmp_path: Path) -> None:
+    config = tmp_path / "ri.toml"
+    cells = "".join(CELLS.format(race=race) for race in RACES)
+    races = ", ".join(f'"{race}"' for race in RACES)
+    config.write_text(CONFIG.format(data=DATA.resolve(), cells=cells, races=races))
+
+    release = das.run(das.load(config), out=tmp_path / "out")
+
+    truth = pd.read_csv(DATA, dtype={"GEOID": str}).set_index("GEOID")
+    assert verify_release(release.folder) == []
+    assert release.table("state", "total").loc["44", "total"] == truth["pop"].sum() == 1_052_567
+    blocks = release.table("block", "total")["total"]
+    assert list(blocks.index) == sorted(truth.index)
+    # Tract totals are within a few of the 2.1 persons that PEERS measures for one level's information alone.
+    tracts = release.table("tract", "total")["total"]
+    error = (tracts - truth["pop"].groupby(truth.index.str[:11]).sum()).abs()
+    assert 0.5 < error.mean() < 6
+    assert Fraction(release.statement["nominal"]["rho"]) == Fraction(542, 339) ** 2
+    assert release.statement["ledger_agrees"]
+    assert not release.statement["seeded"]
+    # The geography comes from the same file as the counts, so its hash would be a hash of the data.
+    assert release.manifest["public_inputs"] == []
