@@ -18,12 +18,14 @@ from das.accounting.hierarchy import HierarchicalPlan, Maps
 from das.accounting.moves import Secret, adjacency, determined_queries
 from das.accounting.policies import (
     Guarantee,
+    Policy,
     attribute_secrets,
     geography_secrets,
     guarantee,
     nominal_secret_guarantee,
     secret_guarantee,
 )
+from das.accounting.tight import tight_epsilon_upper
 from das.errors import ProblemsFound
 from das.noise.discrete_gaussian import DiscreteGaussian
 from das.places import spine_of
@@ -43,8 +45,10 @@ class Account:
 
     def text(self) -> str:
         """Show nominal and effective numbers as a table."""
-        lines = [f"{'what stays hidden, given what is public':<62}{'rho':>10}{'epsilon':>10}{'nominal':>10}  status"]
-        lines.append(_row("nominal: any record, anywhere, as if nothing were public", self.nominal))
+        heading = "what stays hidden, given what is public"
+        lines = [f"{heading:<62}{'rho':>10}{'epsilon':>10}{'tight':>10}{'nominal':>10}  status"]
+        tight = {"tight_epsilon": self.sections["tight"]["epsilon"]}
+        lines.append(_row("nominal: any record, anywhere, as if nothing were public", self.nominal | tight))
         lines += _promises(self.sections)
         for found in self.sections["attributes"]:
             lines.append(_row(f"attribute {found['attribute']} alone", found))
@@ -92,18 +96,33 @@ def account_of(whole: HierarchicalPlan, delta: Fraction) -> dict[str, Any]:
 
     Where all noise is of the Laplace kind the epsilons are pure: they need no delta.
     """
-    effective = [guarantee(whole, policy, delta) for policy in ("semi", "irreducible", "nearest")]
+    policies: tuple[Policy, ...] = ("semi", "irreducible", "nearest")
+    effective = {policy: guarantee(whole, policy, delta) for policy in policies}
     leaf, a = whole.levels[-1], adjacency(whole)
     secrets = [Secret(name=f"attributes within the same {leaf}", within=leaf)]
     secrets += [Secret(name=f"anything within the same {level}", within=level) for level in whole.levels[-2::-1]]
     return {
         "a": None if isinstance(a, NotSupported) else a,
-        "effective": [{"policy": found.policy, "a": found.adjacency, **_plain(found)} for found in effective],
+        "tight": {
+            "epsilon": _tight(whole, "unconstrained", delta),
+            "delta": float(delta),
+            "method": "exact privacy-loss distributions of the integer noise, composed, upper bound",
+            "status": "proved",
+        },
+        "effective": [
+            {
+                "policy": found.policy,
+                "a": found.adjacency,
+                **_plain(found),
+                "tight_epsilon": _tight(whole, policy, delta) if found.status == "proved" else None,
+            }
+            for policy, found in effective.items()
+        ],
         "secrets": [{"secret": s.name, **_plain(secret_guarantee(whole, s, delta))} for s in secrets],
         "attributes": [{"attribute": s.name, **_secret(whole, s, delta)} for s in attribute_secrets(whole)],
         "geography": [{"of": leaf, "within": s.within, **_secret(whole, s, delta)} for s in geography_secrets(whole)],
         "determined_queries": [list(pair) for pair in determined_queries(whole)],
-        "vacuous": any(found.status.startswith("VACUOUS") for found in effective),
+        "vacuous": any(found.status.startswith("VACUOUS") for found in effective.values()),
     }
 
 
@@ -178,6 +197,12 @@ def _epsilon(found: Guarantee) -> float | str | None:
     return "infinite" if found.epsilon == math.inf else found.epsilon
 
 
+def _tight(whole: HierarchicalPlan, policy: Policy, delta: Fraction) -> float | str:
+    """Epsilon at delta from the exact distributions of the noise: a guarantee, and below that of zCDP."""
+    found = tight_epsilon_upper(whole, policy, delta)
+    return "not supported" if isinstance(found, NotSupported) else found
+
+
 def _number(loss: Fraction | float | NotSupported) -> float | str:
     if isinstance(loss, NotSupported):
         return "not supported"
@@ -194,8 +219,8 @@ def _promises(sections: dict[str, Any]) -> list[str]:
 
 def _row(words: str, found: dict[str, Any]) -> str:
     rho = f"{found['rho']:.4f}" if isinstance(found["rho"], float) else "-"
-    effective, nominal = _quoted(found["epsilon"]), _quoted(found.get("nominal_epsilon"))
-    return f"{words:<62}{rho:>10}{effective:>10}{nominal:>10}  {found['status']}"
+    shown = [_quoted(found.get(key)) for key in ("epsilon", "tight_epsilon", "nominal_epsilon")]
+    return f"{words:<62}{rho:>10}" + "".join(f"{text:>10}" for text in shown) + f"  {found['status']}"
 
 
 def _quoted(epsilon: float | str | None) -> str:

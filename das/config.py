@@ -232,6 +232,15 @@ def _check_columns(settings: InputSettings, schema: Schema, problems: _Problems)
         for name in mapping:
             if name not in schema.names:
                 problems.add(f"input.{section}.{name}", "is no attribute", nearest(name, schema.names))
+    texts = list(settings.geocode)
+    if settings.cell:
+        counts = {column for cell in settings.cell for column in (cell.column, cell.minus) if column}
+    else:
+        counts = {settings.count} if settings.histograms else set()
+        texts += [settings.columns.get(name, name) for name in schema.names]
+    for name in texts:
+        if name in counts:
+            problems.add("input", f"column {name!r} cannot hold counts and labels or geocodes at once")
     for name, values in settings.values.items():
         if name in schema.names:
             for code, label in values.items():

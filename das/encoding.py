@@ -133,10 +133,9 @@ def _leaves(table: pa.Table, plan: Plan, spine: Spine, source: Source, problems:
         if fixed and code.isdigit() and len(code) == width - 1 and spine.locate(spine.levels[-1], ["0" + code])[0] >= 0:
             return Problem(source.row(i), f"geocode {code!r} has lost its leading zero", AS_TEXT)
         if fixed and len(code) != width:
-            return Problem(source.row(i), f"geocode {code!r} has {len(code)} characters, not {width}", AS_TEXT)
-        return Problem(
-            source.row(i), f"geocode {code!r} is not on the spine", "add it to the geography file, or mend the record"
-        )
+            return Problem(source.row(i), f"geocode {_shown(code)} has {len(code)} characters, not {width}", AS_TEXT)
+        remedy = "add it to the geography file, or mend the record"
+        return Problem(source.row(i), f"geocode {_shown(code)} is not on the spine", remedy)
 
     problems += listed(np.flatnonzero(leaf < 0), describe, source)
     return leaf
@@ -164,10 +163,15 @@ def _labels(
 
     def describe(i: int) -> Problem:
         value = text[i].as_py()
-        return Problem(source.row(i), f"{value!r} is no value of {name!r}", nearest(value, known))
+        return Problem(source.row(i), f"{_shown(value)} is no value of {name!r}", nearest(value, known))
 
     problems += listed(np.flatnonzero(code < 0), describe, source)
     return code
+
+
+def _shown(value: str) -> str:
+    """Quote a value in a message; after an open quote it may have swallowed its neighbours, a count among them."""
+    return "(several fields in one)" if set(value) & set(',"\r\n') else repr(value)
 
 
 def _counts(column: pa.ChunkedArray, name: str, source: Source, problems: list[Problem]) -> NDArray[np.int64]:

@@ -204,7 +204,7 @@ def _bound_values(plan: Plan, bound: Bound, spine: Spine, problems: list[Problem
             )
         )
         return values
-    geocodes = read_text_columns(path, [bound.geocode])[bound.geocode]
+    geocodes = read_text_columns(path, [bound.geocode], at_least=0)[bound.geocode]  # there may be no facility at all
     numbers = _number_texts(path, columns)
     source = Source.of(bound.source)
     unit = spine.locate(bound.level, geocodes)
@@ -236,6 +236,6 @@ def _bound_values(plan: Plan, bound: Bound, spine: Spine, problems: list[Problem
 def _number_texts(path: Path, columns: list[str]) -> dict[str, Codes]:
     """Read columns of numbers as they are written: a Parquet file may hold them as numbers."""
     if path.suffix != ".parquet":
-        return read_text_columns(path, columns)
+        return read_text_columns(path, columns, at_least=0)
     table = read_parquet(path, columns)
     return {name: np.array([str(value) for value in table[name].to_pylist()], dtype=np.str_) for name in columns}

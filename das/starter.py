@@ -8,6 +8,7 @@ from das import presets
 from das.errors import Problem, UsageError
 from das.population import generate
 from das.release.durable import Staging, committed, make_private
+from das.release.layout import make_root
 
 __all__ = ["write_demo", "write_starter"]
 
@@ -104,7 +105,7 @@ def write_demo(out: Path, *, blocks: int, people: int) -> Path:
         return folder / "demo.toml"
     if out.exists() and not (out.is_dir() and set(out.iterdir()) <= {out / "confidential"}):
         raise UsageError(Problem(str(out), "is not empty", "name another folder with --out, or remove it"))
-    out.mkdir(parents=True, exist_ok=True)
+    make_root(out)
     make_private(out / "confidential")
     with Staging(folder) as staging:
         generate(**size).write(staging.partial)

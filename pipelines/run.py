@@ -29,7 +29,7 @@ from das.records import chunks, digest_of_input, fingerprints, input_files
 from das.release.custody import Custody
 from das.release.durable import Staging, alone_in, committed, sha256_file, verify, write_atomically
 from das.release.finish import is_finished, write_statement
-from das.release.layout import Layout
+from das.release.layout import Layout, make_root
 from das.release.parts import parquet_bytes
 from pipelines.complaints import raise_complaints
 from pipelines.estimate import DownSweep
@@ -63,7 +63,7 @@ class BeamEngine:
         run = _Run(plan, Layout(out), options, progress or (lambda stage, done, of: None))
         if out.exists() and not out.is_dir():
             raise UsageError(Problem(str(out), "is a file", "name a new folder with --out"))
-        out.mkdir(parents=True, exist_ok=True)
+        make_root(out)
         with alone_in(out):
             run.custody = Custody.claim(plan, run.layout, testing_key)
             stages = {
@@ -77,6 +77,7 @@ class BeamEngine:
                 begun = datetime.now(UTC)
                 stages[stage]()
                 took = (datetime.now(UTC) - begun).total_seconds()
+                run.layout.log.touch(mode=0o644)
                 with run.layout.log.open("a") as log:
                     log.write(f"{begun:%Y-%m-%dT%H:%M:%SZ} {stage} {took:.1f} s\n")
 
@@ -99,7 +100,10 @@ class _Run:
         pieces = chunks(self.plan)
         spine = spine_of(self.plan)
         prints = fingerprints(files)
-        key = digest_of({"plan": self.plan.digest, "input": digest_of_input(prints), "spine": spine.digest()})
+        how = self.plan.settings.input.model_dump(mode="json", exclude={"budget", "ledger"})
+        key = digest_of(
+            {"plan": self.plan.digest, "input": digest_of_input(prints), "how": how, "spine": spine.digest()}
+        )
         folder = self.layout.confidential.histograms
         if self._happened(folder, key):
             return
@@ -160,6 +164,7 @@ class _Run:
         )
         if self._happened(release.counts, key):
             return
+        self._require_unchanged(release.measurements)
         with Staging(release.counts, mode=PUBLIC) as staging:
             work = Work(self.plan, release.facts / "spine.parquet", staging.partial)
 
@@ -182,6 +187,7 @@ class _Run:
         key = digest_of({"counts": counted["files"], "areas": areas, "how": how})
         if self._happened(release.tables, key) and self._happened(release.microdata, key):
             return
+        self._require_unchanged(release.counts)
         for folder in (release.tables, release.microdata):
             self._remove(folder)
         with Staging(release.tables, mode=PUBLIC) as tables, Staging(release.microdata, mode=PUBLIC) as microdata:
@@ -209,6 +215,12 @@ class _Run:
         """Config, statement and manifest; a release that is complete and unchanged stays as it is."""
         if not is_finished(self.plan, self.layout.release):
             write_statement(self.plan, self.layout.release, self.custody.record())
+
+    def _require_unchanged(self, folder: Path) -> None:
+        """A stage reads what the one before it made durable, and nothing that was damaged since."""
+        changed = verify(folder)
+        if changed:
+            raise UsageError(changed)
 
     def _require_declared(self, facts_digest: str) -> None:
         """Refuse to post-process with anything but the facts that were declared when the measurements were made.

@@ -283,6 +283,14 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         put("input.columns", {"agee": "AGE"}),
         "input.columns.agee: is no attribute; did you mean 'age'?",
     ),
+    "labels from the column of counts": (
+        put("input", {"histograms": "a.csv", "columns": {"age": "count"}}),
+        "input: column 'count' cannot hold counts and labels or geocodes at once",
+    ),
+    "geocodes from a column of counts": (
+        put("input", {"histograms": "a.csv", "geocode": "old", "cell": WIDE["cell"]}),
+        "input: column 'old' cannot hold counts and labels or geocodes at once",
+    ),
     "cell that leaves out an attribute": (
         put("input", {"histograms": "a.csv", "cell": [{"column": "a", "labels": {"sex": "f"}}]}),
         "input.cell.1: says nothing of attribute 'age'",

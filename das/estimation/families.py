@@ -110,21 +110,27 @@ def _iterate(distance: Quadratic, shares: Shares, rows: Rows, gap: float) -> tup
     summed = loose.members @ start
     lower, upper = (loose.lower - summed) / norm, (loose.upper - summed) / norm
 
-    state = np.zeros((m + len(loose), start.shape[1]))
-    projected, anderson = np.empty_like(state), _Anderson.of(state.size)
+    anderson = _Anderson.of((m + len(loose), start.shape[1]))
+    state = anderson.state
+    # Arrays of a large family do not fit the allocator's cache: everything below is computed in place.
+    projected, outside, answer = np.empty_like(state), np.empty_like(state), np.empty_like(state)
+    table, ordered, averages = np.empty_like(start), np.empty_like(start), np.empty_like(start)
+    opened = start + shares.offset
     trigger = gap * max(distance.constant, 1.0)
     checked = 0
     for iteration in range(1, _ITERATIONS + 1):
-        table = shares.nearest(state[:m] + start)
+        np.add(state[:m], opened, out=table)
+        shares.settle(table, ordered, averages)
         np.subtract(table, start, out=projected[:m])
-        np.clip(state[m:], lower, upper, out=projected[m:])
-        outside = state - projected
-        step = half.minimise(projected - outside)
-        step -= projected
+        if len(loose):
+            np.minimum(np.maximum(state[m:], lower), upper, out=projected[m:])
+        np.subtract(state, projected, out=outside)
+        step = anderson.step
+        half.minimise(np.subtract(projected, outside, out=step), out=answer)
+        np.subtract(answer, projected, out=step)
         length = float(np.vdot(step, step))
         if half.rho * length <= trigger or iteration - checked >= 50:
             checked = iteration
-            answer = step + projected
             multipliers = np.empty_like(rows.lower)
             multipliers[~exact] = half.rho * outside[m:] / norm
             multipliers[exact] = half.exact_multipliers(distance, answer, answer - projected + outside)
@@ -139,7 +145,7 @@ def _iterate(distance: Quadratic, shares: Shares, rows: Rows, gap: float) -> tup
                     return feasible, max(off, 0.0), iteration
             trigger = half.rho * length * min(0.7, max(0.2, gap / off))
         step *= _RELAXATION
-        state = anderson.advance(state, step, length)
+        state = anderson.advance(length)
     return None
 
 
@@ -195,11 +201,13 @@ class _QuadraticHalf:
         matrix *= rho
         return cls(rho, scaled, matrix, constant, np.linalg.pinv(exact.members))
 
-    def minimise(self, target: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return A x at the minimum."""
-        answer = _times(self.matrix, target)
-        answer += self.constant
-        return answer
+    def minimise(self, target: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        """Compute A x at the minimum."""
+        if self.matrix.ndim == 2:
+            np.matmul(self.matrix, target, out=out)
+        else:
+            np.copyto(out, _times(self.matrix, target))
+        out += self.constant
 
     def exact_multipliers(
         self, distance: Quadratic, answer: NDArray[np.float64], away: NDArray[np.float64]
@@ -229,41 +237,53 @@ def _inverse(matrix: NDArray[np.float64], exact: NDArray[np.float64]) -> NDArray
 
 @dataclass(slots=True)
 class _Anderson:
-    """The last few steps of a fixed-point iteration, and the combination of them that makes the next one shortest."""
+    """The state and step of a fixed-point iteration, and the last few of them, whose best combination comes next."""
 
+    state: NDArray[np.float64]
+    step: NDArray[np.float64]
+    last_state: NDArray[np.float64]
+    last_step: NDArray[np.float64]
     steps: NDArray[np.float64]  # differences of steps
     moves: NDArray[np.float64]  # differences of states plus those of steps
     gram: NDArray[np.float64]
-    count: int = 0
-    last: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+    count: int = -1
     shortest: float = np.inf
 
     @classmethod
-    def of(cls, size: int) -> _Anderson:
-        return cls(np.zeros((_MEMORY, size)), np.zeros((_MEMORY, size)), np.zeros((_MEMORY, _MEMORY)))
+    def of(cls, shape: tuple[int, int]) -> _Anderson:
+        past = (_MEMORY, *shape)
+        return cls(*(np.zeros(shape) for _ in range(4)), np.zeros(past), np.zeros(past), np.zeros((_MEMORY, _MEMORY)))
 
-    def advance(
-        self, state: NDArray[np.float64], step: NDArray[np.float64], length: float
-    ) -> NDArray[np.float64]:
-        """Return the next state; ``length`` measures the step, and one that grows says that the past misleads."""
-        plain = state + step
-        if self.last is None or length > 4.0 * self.shortest:
-            self.count, self.last, self.shortest = 0, (state, step), length
-            return plain
+    def advance(self, length: float) -> NDArray[np.float64]:
+        """Return the next state; a step that grew in length says that the past misleads."""
+        if length > 4.0 * self.shortest:
+            self.count, self.shortest = -1, np.inf
         self.shortest = min(self.shortest, length)
-        slot = self.count % _MEMORY
-        steps, moves = self.steps[slot], self.moves[slot]
-        np.subtract(step.ravel(), self.last[1].ravel(), out=steps)
-        np.subtract(state.ravel(), self.last[0].ravel(), out=moves)
-        moves += steps
-        self.last = state, step
         self.count += 1
+        weights = self._weights() if self.count else None
+        # The old arrays become scratch for the next state and step.
+        following = self.last_state
+        np.add(self.state, self.step, out=following)
+        if weights is not None:
+            correction = self.last_step.reshape(-1)
+            np.matmul(weights, self.moves[: len(weights)].reshape(len(weights), -1), out=correction)
+            following -= self.last_step
+        self.last_state, self.state = self.state, following
+        self.last_step, self.step = self.step, self.last_step
+        return following
+
+    def _weights(self) -> NDArray[np.float64] | None:
+        """Combine past steps so that the step vanishes as nearly as it can (least squares)."""
+        slot = (self.count - 1) % _MEMORY
         used = min(self.count, _MEMORY)
-        self.gram[slot] = self.gram[:, slot] = self.steps @ steps
+        np.subtract(self.step, self.last_step, out=self.steps[slot])
+        np.subtract(self.state, self.last_state, out=self.moves[slot])
+        self.moves[slot] += self.steps[slot]
+        past = self.steps[:used].reshape(used, -1)
+        self.gram[slot, :used] = self.gram[:used, slot] = past @ self.steps[slot].reshape(-1)
         gram = self.gram[:used, :used] * (1.0 + 1e-10 * np.eye(used))
-        _, weights, failed = lapack.dposv(gram, self.steps[:used] @ step.ravel())
+        _, weights, failed = lapack.dposv(gram, past @ self.step.reshape(-1))
         if failed:
-            self.count, self.last = 0, None
-            return plain
-        plain -= (weights @ self.moves[:used]).reshape(plain.shape)
-        return plain
+            self.count = 0
+            return None
+        return np.asarray(weights)

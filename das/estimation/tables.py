@@ -52,18 +52,24 @@ class Shares:
         >>> shares.nearest(np.array([[2.0, 1.5, -4.0]])).tolist()
         [[1.75, 1.25, 0.0]]
         """
-        open_point = point + self.offset
+        return self.settle(point + self.offset, np.empty_like(point), np.empty_like(point))
+
+    def settle(
+        self, point: NDArray[np.float64], ordered: NDArray[np.float64], averages: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Project a point that carries the offset already, in place; the other two arrays are scratch."""
         if self.spread is None:
-            return np.maximum(open_point, 0.0, out=open_point)
-        ordered = open_point.copy()
+            return np.maximum(point, 0.0, out=point)
+        np.copyto(ordered, point)
         ordered.sort(axis=1)
         if self.weights is not None:
-            averages = ordered @ self.weights
+            np.matmul(ordered, self.weights, out=averages)
         else:
-            averages = np.cumsum(ordered[:, ::-1], axis=1)[:, ::-1] / np.arange(ordered.shape[1], 0, -1.0)
+            np.cumsum(ordered[:, ::-1], axis=1, out=averages[:, ::-1])
+            averages /= np.arange(ordered.shape[1], 0, -1.0)
         averages -= self.spread
-        open_point -= np.maximum.reduce(averages, axis=1)[:, None]
-        return np.maximum(open_point, 0.0, out=open_point)
+        point -= np.maximum.reduce(averages, axis=1)[:, None]
+        return np.maximum(point, 0.0, out=point)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from typing import Any
 from das.config import load
 from das.errors import Problem, UsageError
 from das.evaluation.bias import WINDOW, jason_b, jason_b_window
-from das.evaluation.metrics import by_population, mean_by_population, summary
+from das.evaluation.bins import by_population, mean_by_population
+from das.evaluation.metrics import summary
 from das.evaluation.text import finite, table
 from das.evaluation.truth import Compared, compare_counts, measured_rmse, queries_of, read_truth
 from das.release.durable import committed, write_atomically

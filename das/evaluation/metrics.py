@@ -8,21 +8,16 @@ sum. A measure of nothing at all is ``nan``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
-    "POPULATION_EDGES",
     "Relative",
     "absolute_error_quantile",
     "absolute_outlier_share",
     "bias",
-    "bin_names",
-    "by_population",
     "coefficient_of_variation",
     "errors_of",
     "false_positive_share",
@@ -30,7 +25,6 @@ __all__ = [
     "mae",
     "malpe",
     "mape",
-    "mean_by_population",
     "relative_outlier_share",
     "rmse",
     "summary",
@@ -38,9 +32,6 @@ __all__ = [
 ]
 
 Floats = NDArray[np.float64]
-
-POPULATION_EDGES = (0, 1, 10, 50, 100, 250, 500, 1_000, 5_000, 50_000)
-"""Where the bins of true population begin by default; the last one has no end."""
 
 RELATIVE_OUTLIER = 0.05
 """An error beyond this share of the truth is an outlier by default."""
@@ -247,83 +238,6 @@ def summary(
         "false_zero_share": false_zero_share(published, true),
         "false_positive_share": false_positive_share(published, true, unlisted=unlisted),
     }
-
-
-def bin_names(edges: Sequence[int] = POPULATION_EDGES) -> list[str]:
-    """Name the bins that begin at the edges.
-
-    Examples
-    --------
-    >>> bin_names([0, 1, 10, 1000])
-    ['0', '1-9', '10-999', '1,000+']
-    """
-    if not edges or edges[0] != 0 or any(low >= following for low, following in pairwise(edges)):
-        raise ValueError(f"edges {list(edges)} must begin with 0 and ascend")
-    closed = [
-        f"{low:,}" if low + 1 == following else f"{low:,}-{following - 1:,}" for low, following in pairwise(edges)
-    ]
-    return [*closed, f"{edges[-1]:,}+"]
-
-
-def by_population(
-    published: ArrayLike,
-    true: ArrayLike,
-    *,
-    population: ArrayLike | None = None,
-    edges: Sequence[int] = POPULATION_EDGES,
-    unlisted: int = 0,
-) -> list[dict[str, Any]]:
-    """Summarise the cells of each bin of population; empty bins are left out.
-
-    Parameters
-    ----------
-    published, true : array_like
-        The numbers.
-    population : array_like, optional
-        How many people each cell's area has; the true number itself, if not given.
-    edges : sequence of int
-        Where the bins begin, the first at zero.
-    unlisted : int
-        Cells that are zero on both sides; only without ``population``, because nobody says where they are.
-
-    Examples
-    --------
-    >>> [(row["bin"], row["cells"], row["mae"]) for row in by_population([3, 12], [2, 10], unlisted=5)]
-    [('0', 5, 0.0), ('1-9', 1, 1.0), ('10-49', 1, 2.0)]
-    """
-    shown, real = _both(published, true)
-    if population is not None and unlisted:
-        raise ValueError("unlisted cells have no population; list them, or bin by the true numbers")
-    sizes = real if population is None else _both(population, true)[0]
-    names = bin_names(edges)
-    place = _bin_of(sizes, edges)
-    rows = []
-    for number, name in enumerate(names):
-        here, zeros = place == number, unlisted if number == 0 else 0
-        if here.any() or zeros:
-            rows.append({"bin": name, **summary(shown[here], real[here], unlisted=zeros)})
-    return rows
-
-
-def mean_by_population(
-    values: ArrayLike, population: ArrayLike, *, edges: Sequence[int] = POPULATION_EDGES
-) -> dict[str, float]:
-    """Average what each area has, such as its B, in each bin of population; what is ``nan`` is left out.
-
-    Examples
-    --------
-    >>> mean_by_population([1.0, 0.5, -0.2, float("nan")], [0, 2, 7, 12])
-    {'0': 1.0, '1-9': 0.15}
-    """
-    numbers, sizes = np.asarray(values, dtype=np.float64), np.asarray(population)
-    defined = ~np.isnan(numbers)
-    place = _bin_of(sizes[defined], edges)
-    count, total = (np.bincount(place, weights, minlength=len(edges)) for weights in (None, numbers[defined]))
-    return {name: float(total[i] / count[i]) for i, name in enumerate(bin_names(edges)) if count[i]}
-
-
-def _bin_of(population: Floats, edges: Sequence[int]) -> NDArray[np.int64]:
-    return np.searchsorted(np.asarray(edges), population, side="right") - 1
 
 
 def _both(published: ArrayLike, true: ArrayLike) -> tuple[Floats, Floats]:

@@ -107,8 +107,8 @@ def compare(
         world = _World.tabulate(testing, home, options)
         tallies: dict[str, dict[tuple[str, str], Tally]] = {name: {} for name in plans}
         seconds: dict[str, list[float]] = {name: [] for name in plans}
+        tell("simulate", 0, runs * len(plans))
         for run in range(runs):
-            tell("simulate", run * len(plans), runs * len(plans))
             folders: dict[tuple[str, Path], Path] = {}
             for number, (name, plan) in enumerate(testing.items()):
                 # What was measured for this very plan is only estimated anew.

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from das.evaluation.bias import b_of, signed_squares
-from das.evaluation.metrics import bias, by_population, mae, mean_by_population, rmse
+from das.evaluation.bins import by_population, mean_by_population
+from das.evaluation.metrics import bias, mae, rmse
 from das.evaluation.truth import Compared
 
 __all__ = ["NOTHING", "Tally", "mean_and_error"]

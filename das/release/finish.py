@@ -6,11 +6,13 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from das.account import account
+from das.account import account, hierarchical_plan
+from das.accounting.agreement import refuse_disagreement
 from das.config import load, to_toml
 from das.errors import BudgetError, InfeasibleError, Problem, UsageError
 from das.plan import Plan, digest_of
 from das.records import files_matching
+from das.release.audit_trail import measured_events, vacuity_of
 from das.release.conformance import conformance_problems
 from das.release.custody import RunRecord
 from das.release.durable import committed, sha256_file, unfinished, verify, write_atomically
@@ -62,9 +64,12 @@ def write_statement(plan: Plan, release: ReleaseFolder, run: RunRecord) -> None:
         raise UsageError(Problem(str(release.path), "is not complete", "run `das run` to the end"))
     facts_digest = digest_of(facts["files"])
     spine = Spine.load(release.facts / "spine.parquet")
+    whole = hierarchical_plan(plan, spine)
+    refuse_disagreement(whole.events, measured_events(plan, release))
     statement = statement_of(
         plan, account(plan, spine), facts_digest=facts_digest, charged=run.charged, seeded=run.seeded
     )
+    statement |= vacuity_of(plan, whole, spine, release)
     if not statement["ledger_agrees"]:
         raise BudgetError(
             Problem("ledger", f"charged {run.charged}, but the plan spends {plan.budget}", "do not publish this run")

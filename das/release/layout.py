@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ConfidentialFolder", "Layout", "ReleaseFolder"]
+from das.release.files import make_public
+
+__all__ = ["ConfidentialFolder", "Layout", "ReleaseFolder", "make_root"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,13 @@ class ConfidentialFolder:
     def whereabouts(self) -> Path:
         """Paths of the config and the ledger on this machine."""
         return self.path / "whereabouts.json"
+
+
+def make_root(folder: Path) -> None:
+    """Make the folder of a run, unless it is there: whoever may read the release may enter it, whatever the umask."""
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        make_public(folder)
 
 
 @dataclass(frozen=True, slots=True)

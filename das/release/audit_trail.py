@@ -1,0 +1,72 @@
+"""What the published files themselves say was measured, and what their exact facts leave to hide."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from das.accounting.events import Event, GaussianEvent, LaplaceEvent, NotSupported
+from das.accounting.hierarchy import HierarchicalPlan, finest_invariant
+from das.accounting.vacuity import nested_vacuity
+from das.plan import Plan
+from das.query import parse_query
+from das.release.facts_file import read_facts
+from das.release.layout import ReleaseFolder
+from das.release.measurements import numbers_per_unit
+from das.release.parts import parts_of
+from geography import Spine
+
+__all__ = ["measured_events", "vacuity_of"]
+
+
+def measured_events(plan: Plan, release: ReleaseFolder) -> list[Event]:
+    """List each (level, query) with the exact noise parameter that its measurement file states."""
+    events: list[Event] = []
+    for level in plan.levels:
+        folder = release.measurements / f"{level}.parquet"
+        gaussian = "sigma2" in pq.ParquetDataset(folder).schema.names
+        table = pq.read_table(folder, columns=["query", "sigma2" if gaussian else "scale"])
+        for query, parameter in dict.fromkeys(zip(*(column.to_pylist() for column in table.columns), strict=True)):
+            exact = Fraction(parameter)
+            if gaussian:
+                events.append(GaussianEvent(level=level, query=query, sigma2=exact))
+            else:
+                events.append(LaplaceEvent(level=level, query=query, scale=exact))
+    return events
+
+
+def vacuity_of(plan: Plan, whole: HierarchicalPlan, spine: Spine, release: ReleaseFolder) -> dict[str, Any]:
+    """Say how many cells the exact facts pin, and how many classes of people have nobody to be confused with.
+
+    A class is one answer of the finest invariant in one geounit. It holds as many cells as the geounit has leaves,
+    times the attribute cells of the answer; with a single cell, or with nobody, it is disclosed exactly.
+    """
+    finest = finest_invariant(whole)
+    if finest is None:
+        return {"pinned_cells": 0, "unprotected_secrets": []}
+    if isinstance(finest, NotSupported):
+        return {"pinned_cells": "not supported", "unprotected_secrets": ["not supported: " + finest.reason]}
+    level, name = finest
+    query = parse_query(plan.schema, name)
+    totals = [
+        fact.values
+        for part in parts_of(spine, level, numbers_per_unit(plan.at(level)))
+        for fact in read_facts(plan, part.path(release.facts))
+        if fact.query.name == name and fact.sign == "="
+    ]
+    leaves = np.diff(spine.leaf_ranges(level))
+    per_answer = np.bincount(query.index[plan.schema.possible], minlength=query.size)
+    cells = np.outer(leaves, per_answer).reshape(-1)
+    counts = np.concatenate(totals).reshape(-1)
+    reachable = cells > 0
+    found = nested_vacuity(counts[reachable].tolist(), cells[reachable].tolist())
+    pinned = cells[reachable][list(found.pinned)].sum() if found.pinned else 0
+    secrets = [f"being counted in {len(found.unprotected)} of {reachable.sum()} classes: nobody is there, publicly"]
+    return {
+        "pinned_cells": int(pinned),
+        "coverage": float(found.coverage),
+        "unprotected_secrets": secrets if found.unprotected else [],
+    }
