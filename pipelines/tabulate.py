@@ -17,7 +17,7 @@ from das.records import Chunk, read
 from das.release.durable import write_atomically
 from das.release.parts import Part, parquet_bytes
 from pipelines.complaints import complain, complaining
-from pipelines.family import Arrays, sparse_arrays, sparse_counts
+from pipelines.family import Arrays, ArraysCoder, sparse_arrays, sparse_counts
 from pipelines.work import Work
 
 __all__ = ["Tabulate", "read_histogram"]
@@ -67,11 +67,17 @@ class PlaceRecords(beam.DoFn):
                 yield from _by_part(counts, self.work.parts(plan.levels[-1]))
 
 
+@beam.typehints.with_input_types(Arrays)
+@beam.typehints.with_output_types(Arrays)
 class AddUp(beam.CombineFn):
-    """Sum of sparse counts."""
+    """Sum of sparse counts; partial sums travel as raw bytes too, where Beam would pickle what it has no type for."""
 
     def __init__(self, cells: int) -> None:
         self.cells = cells
+
+    def get_accumulator_coder(self) -> ArraysCoder:
+        """Raw bytes."""
+        return ArraysCoder()
 
     def create_accumulator(self) -> Arrays:
         """Nothing counted yet."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -91,7 +92,7 @@ def test_records_of_parquet_are_counted(
     for i, name in enumerate(("geocode", "sex", "age")):
         column = pa.array([row[i] for row in rows], pa.string())
         columns[name] = column.dictionary_encode() if stored == "dictionary" else column.cast(kind[stored])
-    pa.parquet.write_table(pa.table(columns), country.folder / "p.parquet", row_group_size=group)
+    pq.write_table(pa.table(columns), country.folder / "p.parquet", row_group_size=group)
     assert place(country.plan(input={"microdata": "p.parquet"})) == (Counter(rows), [])
 
 
@@ -210,7 +211,7 @@ def test_a_record_that_does_not_fit_is_named_with_its_row(country: Country, kind
 
 def test_rows_of_a_later_row_group_keep_their_numbers(country: Country) -> None:
     table = pa.table({"geocode": ["01001"] * 5, "sex": ["f", "f", "f", "f", "x"], "age": ["0-17"] * 5})
-    pa.parquet.write_table(table, country.folder / "p.parquet", row_group_size=2)
+    pq.write_table(table, country.folder / "p.parquet", row_group_size=2)
     _, found = place(country.plan(input={"microdata": "p.parquet"}))
     assert found == ["p.parquet, row 5: 'x' is no value of 'sex'; known: 'f', 'm'"]
 

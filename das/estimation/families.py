@@ -1,42 +1,43 @@
-"""The fast solver of a family: two closed-form halves, accelerated, stopped by a certified gap.
+"""The fast solver of a family: guess the active set by splitting, settle it by Newton, certify the result.
 
     minimise distance(x)  over tables x (each cell's people shared among the children)  with limits L <= B x <= U
 
-Douglas and Rachford (1956), as in Eckstein and Bertsekas (1992): one half minimises the quadratic, by one matrix
-multiplication for all children; the other projects each cell onto a simplex and each limited sum onto its interval.
-Limits that are exact for every child join the first half. Anderson's acceleration (1965; Walker and Ni 2011) takes the
-place of hundreds of iterations. Neither half's word is taken: now and then a feasible table and a lower bound for all
-tables are computed, and the iteration ends when the two meet.
+The guess comes from a few iterations of Douglas and Rachford (1956; Eckstein and Bertsekas 1992): one half minimises the
+quadratic, by one matrix multiplication for all children; the other projects each cell onto a simplex and each limited
+sum onto its interval. Limits that are exact for every child join the first half. Anderson's acceleration (1965; Walker
+and Ni 2011) makes ten iterations do for a hundred. The active-set method takes it from there to the optimum, and a
+lower bound on all tables says how good that is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from das.estimation.active import ActiveSet, settle
 from das.estimation.distance import quadratic_distance
 from das.estimation.known import free_cells, known_groups
 from das.estimation.nonnegative import clean, closed_form, solve
 from das.estimation.problem import FamilyProblem, Quadratic, Solution
-from das.estimation.tables import Rows, Shares, lower_bound, nearest_within
+from das.estimation.tables import Rows, Shares, lower_bound
 from das.estimation.verify import residual, tolerance
 
 __all__ = ["solve_fast"]
 
-Table = NDArray[np.float64]  # cells x children, unlike elsewhere: a cell's shares lie side by side
-
+_GUESS_AFTER = (8, 16, 32, 64)
+"""Iterations before the first guess, and before each further one if the one before did not settle."""
 _RELAXATION = 1.6
 _MEMORY = 6
-_ITERATIONS = 400
 
 
 def solve_fast(problem: FamilyProblem, gap: float = 1e-6) -> Solution:
     """Find the nonnegative least-squares solution of one family to a certified relative gap.
 
-    What the iteration does not solve goes to the cvxpy reference, whose solver the solution then names.
+    What this does not solve goes to the cvxpy reference, whose solver the solution then names.
 
     Examples
     --------
@@ -60,178 +61,131 @@ def solve_fast(problem: FamilyProblem, gap: float = 1e-6) -> Solution:
     if distance.modulus <= 0:
         return solve(problem)
     rows = Rows.of(problem, known)
+    parent = None if problem.parent is None else problem.parent.astype(np.float64)
     x = np.zeros(problem.shape)
-    # A cell that one child alone may fill is no variable: it is filled, and the rest is solved given it.
-    settled = free.sum(axis=0) <= 1
-    if problem.parent is not None and settled.any():
-        x[:, settled] = np.where(free, problem.parent, 0.0)[:, settled]
-        distance = _given(distance, x, settled)
-        rows = rows.given(x.T, settled)
-    else:
-        settled = np.zeros_like(settled)
-    shares = Shares.of(None if problem.parent is None else problem.parent[~settled], free.T[~settled])
-    found = _iterate(distance, shares, rows, gap)
-    if found is None:
-        return solve(problem)
-    table, certified, iterations = found
-    x[:, ~settled] = table.T
-    x = clean(problem, x)
-    missed = residual(problem, known, x)
-    if missed > tolerance(problem):
-        return solve(problem)
-    return Solution(x=x, solver="fast", residual=missed, gap=certified, iterations=iterations)
+    left = np.ones(len(problem.cells), dtype=bool)
+    if parent is not None:
+        # A cell that one child alone may fill is no variable: it is filled, and the rest is solved given it.
+        left = free.sum(axis=0) > 1
+        x[:, ~left] = np.where(free, parent, 0.0)[:, ~left]
+        parent = parent[left]
+        if not left.all():
+            distance, rows, free = distance.given(x, ~left), rows.given(x.T, ~left), free[:, left]
+    shares = Shares.of(parent, free.T)
+    for iterations, guess in _guesses(distance, shares, rows):
+        settled = settle(distance, parent, free, rows, guess)
+        if settled is None:
+            continue
+        bound = lower_bound(distance, shares, rows, settled.x.T, settled.multipliers.T)
+        x[:, left] = settled.x
+        x = clean(problem, x)
+        value = distance.value(x[:, left])
+        off = (value - bound) / max(value, 1.0)
+        missed = residual(problem, known, x)
+        if off <= gap and missed <= tolerance(problem):
+            steps = iterations + settled.steps
+            return Solution(x=x, solver="fast", residual=missed, gap=max(off, 0.0), iterations=steps)
+    return solve(problem)
 
 
-def _given(distance: Quadratic, x: NDArray[np.float64], settled: NDArray[np.bool_]) -> Quadratic:
-    """Restrict a distance to the cells that are not settled."""
-    there = distance.around(np.where(settled, x, distance.reference))
-    left = np.flatnonzero(~settled)
-    return Quadratic(
-        curvature=there.curvature[..., left[:, None], left],
-        reference=there.reference[:, left],
-        pull=there.pull[:, left],
-        constant=there.constant,
-        modulus=there.modulus,
-    )
+def _guesses(distance: Quadratic, shares: Shares, rows: Rows) -> Iterator[tuple[int, ActiveSet]]:
+    """Iterate, and say now and then which cells are positive and which limits bind.
 
-
-def _iterate(distance: Quadratic, shares: Shares, rows: Rows, gap: float) -> tuple[Table, float, int] | None:
-    """Iterate until a feasible table and a lower bound meet.
-
-    The state stacks a table and the limited sums, as steps from the linear solution.
+    The state stacks a table (cells x children) and the limited sums, as steps from the distance's reference.
     """
     exact = rows.exact.all(axis=1)
     loose = rows.pick(~exact)
-    start = _linear(distance, shares.parent, rows.pick(exact))
-    distance = distance.around(np.ascontiguousarray(start.T))
-    half = _QuadraticHalf.of(distance, rows.pick(exact), loose)
+    half = _QuadraticHalf.of(distance, rows.pick(exact), loose, shares.parent)
+    start = half.start
     m = len(start)
-    norm = np.sqrt(loose.members.sum(axis=1, keepdims=True))
     summed = loose.members @ start
-    lower, upper = (loose.lower - summed) / norm, (loose.upper - summed) / norm
-
+    lower, upper = (loose.lower - summed) / half.norm, (loose.upper - summed) / half.norm
     anderson = _Anderson.of((m + len(loose), start.shape[1]))
-    state = anderson.state
     # Arrays of a large family do not fit the allocator's cache: everything below is computed in place.
-    projected, outside, answer = np.empty_like(state), np.empty_like(state), np.empty_like(state)
+    projected, target = np.empty_like(anderson.state), np.empty_like(anderson.state)
     table, ordered, averages = np.empty_like(start), np.empty_like(start), np.empty_like(start)
     opened = start + shares.offset
-    trigger = gap * max(distance.constant, 1.0)
-    checked = 0
-    for iteration in range(1, _ITERATIONS + 1):
-        np.add(state[:m], opened, out=table)
-        shares.settle(table, ordered, averages)
-        np.subtract(table, start, out=projected[:m])
-        if len(loose):
-            np.minimum(np.maximum(state[m:], lower), upper, out=projected[m:])
-        np.subtract(state, projected, out=outside)
-        step = anderson.step
-        half.minimise(np.subtract(projected, outside, out=step), out=answer)
-        np.subtract(answer, projected, out=step)
-        length = float(np.vdot(step, step))
-        if half.rho * length <= trigger or iteration - checked >= 50:
-            checked = iteration
-            multipliers = np.empty_like(rows.lower)
-            multipliers[~exact] = half.rho * outside[m:] / norm
-            multipliers[exact] = half.exact_multipliers(distance, answer, answer - projected + outside)
-            bound = lower_bound(distance, shares, rows, answer[:m] + start, multipliers)
-            off = abs(distance.value(table.T) - bound) / max(bound, 1.0)
-            # Only a table that is nearly optimal and nearly keeps the limits is worth moving onto them.
-            feasible = table if not len(rows) else nearest_within(shares, rows, table) if off <= 50.0 * gap else None
-            if feasible is not None:
-                value = distance.value(feasible.T)
-                off = (value - bound) / max(value, 1.0)
-                if off <= gap:
-                    return feasible, max(off, 0.0), iteration
-            trigger = half.rho * length * min(0.7, max(0.2, gap / off))
-        step *= _RELAXATION
-        state = anderson.advance(length)
-    return None
-
-
-def _linear(distance: Quadratic, parent: NDArray[np.float64] | None, exact: Rows) -> Table:
-    """Minimise without signs and inequalities."""
-    table = np.empty((distance.pull.shape[1], distance.pull.shape[0]))
-    shared = distance.curvature.ndim == 2
-    curvatures = distance.curvature[None] if shared else distance.curvature
-    for c, curvature in enumerate(curvatures):
-        children = slice(None) if shared else slice(c, c + 1)
-        factor = lapack.dpotrf(curvature.T)[0]
-        solved = lapack.dpotrs(factor, np.concatenate([distance.pull[children], exact.members]).T)[0]
-        count = solved.shape[1] - len(exact)
-        part = distance.reference[children].T + solved[:, :count]
-        if len(exact):
-            toward = solved[:, count:]
-            short = exact.lower[:, children] - exact.members @ part
-            part += toward @ (np.linalg.pinv(exact.members @ toward) @ short)
-        table[:, children] = part
-    if parent is not None:
-        table += ((parent - table.sum(axis=1)) / table.shape[1])[:, None]
-    return table
+    done = 0
+    for pause in _GUESS_AFTER:
+        for _ in range(pause):
+            state, step = anderson.state, anderson.step
+            np.add(state[:m], opened, out=table)
+            shares.settle(table, ordered, averages)
+            np.subtract(table, start, out=projected[:m])
+            if len(loose):
+                np.minimum(np.maximum(state[m:], lower), upper, out=projected[m:])
+            np.multiply(projected, 2.0, out=target)
+            target -= state
+            np.matmul(half.matrix, target, out=step)
+            step += half.constant
+            step -= projected
+            length = float(np.vdot(step, step))
+            step *= _RELAXATION
+            anderson.advance(length)
+        done += pause
+        binding = np.zeros(rows.lower.shape, dtype=np.int64)
+        sums = anderson.state[m:]
+        binding[~exact] = (sums > upper).astype(np.int64) - (sums < lower)
+        binding[rows.exact] = 1
+        binding[rows.upper <= 0] = 0
+        positive = shares.nearest(anderson.state[:m] + start) > 0
+        yield done, ActiveSet(np.ascontiguousarray(positive.T), np.ascontiguousarray(binding.T))
 
 
 @dataclass(frozen=True, slots=True)
 class _QuadraticHalf:
-    """Minimise distance + rho |A x - target|^2 over x; A stacks the cells and the scaled sums of the loose rows.
+    """Minimise distance + rho |A s - target|^2 over steps s from a start; A stacks cells and scaled sums of loose rows.
 
-    Everything is a step from the distance's reference. The answer is A x, affine in the target.
+    The answer A s is affine in the target. Children with curvatures of their own are treated alike: this is a guess.
     """
 
-    rho: float
-    scaled: NDArray[np.float64]  # loose rows of A, each of length one
-    matrix: NDArray[np.float64]  # for all children, or one for each
+    start: NDArray[np.float64]  # cells x children, near the linear solution
+    norm: NDArray[np.float64]
+    matrix: NDArray[np.float64]
     constant: NDArray[np.float64]
-    exact_inverse: NDArray[np.float64]
 
     @classmethod
-    def of(cls, distance: Quadratic, exact: Rows, loose: Rows) -> _QuadraticHalf:
-        curvatures = distance.curvature if distance.curvature.ndim == 3 else distance.curvature[None]
-        m = curvatures.shape[1]
+    def of(
+        cls, distance: Quadratic, exact: Rows, loose: Rows, parent: NDArray[np.float64] | None
+    ) -> _QuadraticHalf:
+        curvature = distance.typical()
+        m = len(curvature)
         # The mean of the diagonal sits between the curvature of single cells and that of large sums.
-        rho = float(np.einsum("cjj->", curvatures)) / (len(curvatures) * m)
-        scaled = loose.members / np.sqrt(loose.members.sum(axis=1, keepdims=True))
-        metric = rho * (scaled.T @ scaled)
+        rho = float(curvature.trace()) / m
+        norm = np.sqrt(loose.members.sum(axis=1, keepdims=True))
+        scaled = loose.members / norm
+        metric = curvature + rho * (scaled.T @ scaled) if len(loose) else curvature.copy()
         metric[np.diag_indices(m)] += rho
-        stack = np.concatenate([np.eye(m), scaled])
-        inverses = [_inverse(curvature + metric, exact.members) for curvature in curvatures]
+        inverse = _inverse(metric)
+        reference, pull = distance.reference.T, distance.pull.T
+        start = reference
+        if len(exact):
+            toward = inverse @ exact.members.T
+            back = toward @ np.linalg.pinv(exact.members @ toward, hermitian=True)
+            inverse = inverse - back @ toward.T
+            start = start + back @ (exact.lower - exact.members @ start)
+        # Three proximal steps towards the linear solution, then the sums.
+        drive = pull - curvature @ (start - reference)
+        step = inverse @ drive
+        for _ in range(2):
+            step = inverse @ (drive + rho * (step + scaled.T @ (scaled @ step)))
+        start = start + step
+        if parent is not None:
+            start = start + ((parent - start.sum(axis=1)) / start.shape[1])[:, None]
+        constant = inverse @ (pull - curvature @ (start - reference))
+        matrix = inverse
         if len(loose):
-            inverses = [stack @ inverse @ stack.T for inverse in inverses]
-        matrix = inverses[0] if distance.curvature.ndim == 2 else np.stack(inverses)
-        constant = _times(matrix[..., :m], distance.pull.T)
-        matrix *= rho
-        return cls(rho, scaled, matrix, constant, np.linalg.pinv(exact.members))
-
-    def minimise(self, target: NDArray[np.float64], out: NDArray[np.float64]) -> None:
-        """Compute A x at the minimum."""
-        if self.matrix.ndim == 2:
-            np.matmul(self.matrix, target, out=out)
-        else:
-            np.copyto(out, _times(self.matrix, target))
-        out += self.constant
-
-    def exact_multipliers(
-        self, distance: Quadratic, answer: NDArray[np.float64], away: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """Multipliers of the exact rows: what their gradients must add for the minimum's gradient to vanish."""
-        m = distance.pull.shape[1]
-        left = distance.pull.T - distance.bend(answer[:m].T).T - self.rho * (away[:m] + self.scaled.T @ away[m:])
-        return self.exact_inverse.T @ left
+            stack = np.concatenate([np.eye(m), scaled])
+            matrix = stack @ inverse @ stack.T
+            constant = stack @ constant
+        return cls(start, norm, rho * matrix, constant)
 
 
-def _times(matrix: NDArray[np.float64], columns: NDArray[np.float64]) -> NDArray[np.float64]:
-    if matrix.ndim == 2:
-        return matrix @ columns
-    return np.matmul(matrix, columns.T[:, :, None])[:, :, 0].T
-
-
-def _inverse(matrix: NDArray[np.float64], exact: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Invert a positive definite matrix on the steps that leave the exact rows' sums alone."""
+def _inverse(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Invert a positive definite matrix, which is overwritten."""
     triangle = lapack.dpotri(lapack.dpotrf(matrix.T, lower=1, overwrite_a=1)[0], lower=1, overwrite_c=1)[0]
     inverse = triangle + triangle.T
     inverse[np.diag_indices(len(inverse))] *= 0.5
-    if len(exact):
-        toward = inverse @ exact.T
-        inverse -= toward @ np.linalg.pinv(exact @ toward) @ toward.T
     return np.ascontiguousarray(inverse)
 
 

@@ -6,7 +6,7 @@ counts are all that an estimator sees.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,11 +53,13 @@ class Quadratic:
 
         sum over children of  constant - 2 pull . (x - r) + (x - r)' curvature (x - r)
 
-    The reference keeps the terms as small as the noise, however large the counts. Where children share one curvature
-    it is given once.
+    The reference keeps the terms as small as the noise, however large the counts. Children share one curvature, or each
+    has its own: then pairs of cells come in a few ``kinds`` (do they agree in age, in race, ...), and a child's
+    curvature is one number for each kind.
     """
 
-    curvature: NDArray[np.float64]  # cells x cells, or children x cells x cells
+    curvature: NDArray[np.float64]  # cells x cells; with kinds, children x kinds
+    kinds: NDArray[np.int64] | None = None  # cells x cells
     reference: NDArray[np.float64]  # children x cells
     pull: NDArray[np.float64]  # children x cells
     constant: float
@@ -76,22 +78,42 @@ class Quadratic:
         step = x - self.reference
         return self.constant + float((step * (self.bend(step) - 2.0 * self.pull)).sum())
 
-    def around(self, reference: NDArray[np.float64]) -> Quadratic:
-        """Return the same distance, written around another reference."""
-        step = reference - self.reference
-        return Quadratic(
-            curvature=self.curvature,
-            reference=reference,
-            pull=self.pull - self.bend(step),
-            constant=self.value(reference),
-            modulus=self.modulus,
-        )
+    def slope(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Half the gradient of the distance."""
+        return self.bend(x - self.reference) - self.pull
 
     def bend(self, step: NDArray[np.float64]) -> NDArray[np.float64]:
         """Multiply each child's row by its curvature."""
-        if self.curvature.ndim == 2:
+        if self.kinds is None:
             return step @ self.curvature
-        return np.matmul(self.curvature, step[:, :, None])[:, :, 0]
+        return np.stack([row.take(self.kinds) @ part for row, part in zip(self.curvature, step, strict=True)])
+
+    def block(self, child: int, cells: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Curvature of a child on some of the cells, as an array of its own."""
+        if self.kinds is None:
+            return self.curvature[cells[:, None], cells]
+        return self.curvature[child].take(self.kinds[cells[:, None], cells])
+
+    def typical(self) -> NDArray[np.float64]:
+        """Curvature of all children alike, exactly or on average."""
+        return self.curvature if self.kinds is None else self.curvature.mean(axis=0).take(self.kinds)
+
+    def around(self, reference: NDArray[np.float64]) -> Quadratic:
+        """Return the same distance, written around another reference."""
+        pull = -self.slope(reference)
+        return replace(self, reference=reference, pull=pull, constant=self.value(reference))
+
+    def given(self, x: NDArray[np.float64], settled: NDArray[np.bool_]) -> Quadratic:
+        """Return the distance as a function of the cells that are not settled, the others being as in ``x``."""
+        there = self.around(np.where(settled, x, self.reference))
+        left = np.flatnonzero(~settled)
+        return replace(
+            there,
+            curvature=self.curvature if self.kinds is not None else self.curvature[left[:, None], left],
+            kinds=None if self.kinds is None else self.kinds[left[:, None], left],
+            reference=there.reference[:, left],
+            pull=there.pull[:, left],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

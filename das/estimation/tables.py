@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from das.estimation.known import Known
 from das.estimation.problem import NO_LIMIT, FamilyProblem, Quadratic
 
-__all__ = ["Rows", "Shares", "lower_bound", "nearest_within"]
+__all__ = ["Rows", "Shares", "lower_bound"]
 
 _FORBIDDEN = -1e12
 """Added where a child's cell can only be zero: far below any count, and still finite."""
@@ -111,40 +111,6 @@ class Rows:
         return Rows(self.members[which], self.lower[which], self.upper[which])
 
 
-def nearest_within(shares: Shares, rows: Rows, point: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Project onto tables that also keep the rows' limits, from a point that almost keeps them.
-
-    The nearest table is max(point - t - sum of the rows' multipliers, 0). Newton's method on the multipliers of the rows
-    that bind; t follows in closed form. ``None`` if that does not settle, as it may far from the set.
-    """
-    multiplier = np.zeros_like(rows.lower)
-    bound = rows.exact & (rows.upper > 0)
-    table = shares.nearest(point)
-    tolerance = 1e-10 * max(1.0, float(np.abs(table).max(initial=0.0)))
-    for _ in range(40):
-        sums = rows.members @ table
-        nearest = np.clip(sums, rows.lower, rows.upper)
-        if np.abs(sums - nearest).max(initial=0.0) <= tolerance:
-            return table
-        target = np.where(multiplier < 0, rows.lower, np.where(multiplier > 0, rows.upper, nearest))
-        row, child = np.nonzero(bound | (sums != nearest) | (multiplier != 0))
-        positive = table > 0
-        members = rows.members[row]
-        reach = members * positive[:, child].T
-        system = (reach @ members.T) * (child[:, None] == child)
-        if shares.parent is not None:
-            system -= (reach / np.maximum(positive.sum(axis=1), 1)) @ reach.T
-        # A row that no positive cell reaches opens its cells by moving a full step.
-        system[np.diag_indices_from(system)] += np.where(reach.any(axis=1), 1e-9 * (1 + np.diag(system)), 1.0)
-        moved = multiplier[row, child] + np.linalg.solve(system, (sums - target)[row, child])
-        # At a lower limit the multiplier lifts, at an upper one it presses; an exact row may do either.
-        at_lower, at_upper = (target == rows.lower)[row, child], (target == rows.upper)[row, child]
-        moved = np.where(at_lower & ~at_upper, np.minimum(moved, 0.0), moved)
-        multiplier[row, child] = np.where(at_upper & ~at_lower, np.maximum(moved, 0.0), moved)
-        table = shares.nearest(point - rows.members.T @ multiplier)
-    return None
-
-
 def lower_bound(
     distance: Quadratic,
     shares: Shares,
@@ -163,7 +129,7 @@ def lower_bound(
     bound is off by the square of the distance of w to the optimum, and tight there.
     """
     step = at - distance.reference.T
-    bent = distance.bend(step.T).T - distance.modulus * step
+    bent = distance.bend(np.ascontiguousarray(step.T)).T - distance.modulus * step
     multiplier = np.where(np.isfinite(rows.upper), multiplier, np.minimum(multiplier, 0.0))
     bounds = np.where(multiplier > 0, rows.upper, rows.lower)
     bounds = np.where(multiplier == 0, 0.0, bounds - rows.members @ distance.reference.T)

@@ -76,9 +76,11 @@ def read_truth(plan: Plan, histograms: Path) -> dict[str, Encoded]:
 
 def queries_of(plan: Plan) -> tuple[Query, ...]:
     """Each query that is measured at any level or tabulated, once."""
-    tables = (parse_query(plan.schema, name) for name in plan.settings.output.tables or ())
-    found = (*(m.query for m in plan.measurements), *tables)
-    return tuple({tuple(query.axes.values()): query for query in reversed(found)}.values())[::-1]
+    tabulated = (parse_query(plan.schema, name) for name in plan.settings.output.tables or ())
+    found: dict[tuple[str, ...], Query] = {}
+    for query in (*(m.query for m in plan.measurements), *tabulated):
+        found.setdefault(tuple(query.axes.values()), query)  # the same query may be spelt in another order
+    return tuple(found.values())
 
 
 def compare_counts(

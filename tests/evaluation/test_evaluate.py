@@ -1,0 +1,180 @@
+"""A release of the starter against its people counted one by one, and the wall that evaluation keeps."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import shutil
+import stat
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import das
+from das.config import load
+from das.errors import UsageError
+from das.evaluation.evaluate import evaluate, evaluation_text
+from das.release import parts
+from das.release.layout import Layout
+from das.release.manifest import verify_release
+from das.starter import write_starter
+
+ADULT = {"0-14": "child", "15-24": "adult", "25-64": "adult", "65+": "adult"}
+
+
+@pytest.fixture(scope="module")
+def input_folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("evaluated")
+    config = write_starter(folder / "input")
+    config.write_text(config.read_text() + '\n[output]\ntables = ["total", "sex * grown", "grown * sex", "age"]\n')
+    return folder
+
+
+@pytest.fixture(scope="module")
+def out(input_folder: Path) -> Path:
+    das.run(load(input_folder / "input/config.toml"), out=input_folder / "out", testing_key="evaluated")
+    return input_folder / "out"
+
+
+@pytest.fixture(scope="module")
+def evaluation(out: Path) -> dict:
+    return evaluate(out)
+
+
+def true_counts(folder: Path, level: str, query: str) -> Counter:
+    """Count people by geounit and answer, without das."""
+    with (folder / "places.csv").open() as file:
+        above = {row["village"]: row for row in csv.DictReader(file)}
+    found: Counter = Counter()
+    with (folder / "people.csv").open() as file:
+        for row in csv.DictReader(file):
+            answer = {
+                "total": "total",
+                "age": row["age"],
+                "sex * grown": f"{row['sex']} * {ADULT[row['age']]}",
+                "detailed": f"{row['sex']} * {row['age']}",
+            }[query]
+            found[above[row["village"]][level], answer] += 1
+    return found
+
+
+def published_counts(out: Path, level: str, query: str) -> Counter:
+    """Read a published table; only places that are there have a row."""
+    with (out / f"release/tables/{level}-{query.replace(' * ', '-by-')}.csv").open() as file:
+        return Counter(
+            {
+                (row["GEOID"], answer): int(count)
+                for row in csv.DictReader(file)
+                for answer, count in row.items()
+                if answer != "GEOID"
+            }
+        )
+
+
+@pytest.mark.parametrize("level", ["province", "district", "village"])
+@pytest.mark.parametrize("query", ["total", "sex * grown", "age"])
+def test_errors_are_those_of_the_published_tables(out, evaluation, level, query):
+    shown, true = published_counts(out, level, query), true_counts(out.parent / "input", level, query)
+    errors = {cell: shown[cell] - true[cell] for cell in shown}
+    (row,) = [row for row in evaluation["levels"] if (row["level"], row["query"]) == (level, query)]
+    some = [cell for cell in shown if true[cell] > 0]
+    assert row["cells"] == len(shown)
+    assert row["bias"] == pytest.approx(sum(errors.values()) / len(shown))
+    assert row["mae"] == pytest.approx(sum(map(abs, errors.values())) / len(shown))
+    assert row["rmse"] == pytest.approx(math.sqrt(sum(e * e for e in errors.values()) / len(shown)))
+    assert row["mape"] == pytest.approx(100 * sum(abs(errors[c]) / true[c] for c in some) / len(some))
+    assert row["mape_left_out"] == len(shown) - len(some)
+    up, down = (sum(e * e for e in errors.values() if s * e > 0) for s in (1, -1))
+    assert row["jason_b"] == (pytest.approx((up - down) / (up + down)) if up + down else None)
+
+
+def test_every_level_has_every_query_that_is_measured_or_tabulated(evaluation):
+    found = [(row["level"], row["query"]) for row in evaluation["levels"]]
+    queries = ["total", "sex * grown", "detailed", "age"]
+    assert found == [(level, query) for level in ("province", "district", "village") for query in queries]
+    villages = {row["query"]: row["cells"] for row in evaluation["levels"] if row["level"] == "village"}
+    assert villages == {"total": 9, "sex * grown": 36, "age": 36, "detailed": 72}
+
+
+def test_the_detailed_error_is_that_of_the_counts(out, evaluation):
+    shown = das.open(out).counts("village")
+    true = true_counts(out.parent / "input", "village", "detailed")
+    errors = Counter({(r.geocode, f"{r.sex} * {r.age}"): r.count for r in shown.itertuples(index=False)})
+    errors.subtract(true)
+    (row,) = [r for r in evaluation["levels"] if (r["level"], r["query"]) == ("village", "detailed")]
+    assert row["tae"] == sum(map(abs, errors.values()))
+
+
+def test_the_noise_is_that_of_the_measurement_file(out, evaluation):
+    for row in evaluation["levels"]:
+        if row["query"] == "age":
+            assert row["measured_rmse"] is None
+            assert row["noise_std_dev"] is None
+            continue
+        true = true_counts(out.parent / "input", row["level"], row["query"])
+        measured = das.open(out).measurements(row["level"])
+        measured = measured[measured["query"] == row["query"]]
+        shown = published_counts(out, row["level"], "total")
+        names = {
+            "total": ["total"],
+            "sex * grown": [f"{s} * {a}" for s in "fm" for a in ("child", "adult")],
+            "detailed": [f"{s} * {a}" for s in "fm" for a in ADULT],
+        }[row["query"]]
+        noise = [
+            value - true[geocode, name]
+            for geocode, values in zip(measured["geocode"], measured["value"], strict=True)
+            if (geocode, "total") in shown
+            for name, value in zip(names, values, strict=True)
+        ]
+        assert row["measured_rmse"] == pytest.approx(math.sqrt(sum(n * n for n in noise) / len(noise)))
+        assert row["noise_std_dev"] > 0
+
+
+def test_totals_come_with_bins_of_population(out, evaluation):
+    for row in evaluation["levels"]:
+        assert ("bins" in row) == (row["query"] == "total")
+    (row,) = [r for r in evaluation["levels"] if (r["level"], r["query"]) == ("village", "total")]
+    true = true_counts(out.parent / "input", "village", "total")
+    populations = [true[code, "total"] for code, _ in published_counts(out, "village", "total")]
+    assert sum(b["cells"] for b in row["bins"]) == row["cells"] == 9
+    assert {b["bin"]: b["cells"] for b in row["bins"]}["0"] == populations.count(0) == 2
+    assert sum(b["tae"] for b in row["bins"]) == row["tae"]
+
+
+def test_it_is_written_inside_for_the_owner_alone_and_nothing_changes_outside(out, evaluation):
+    path = out / "confidential/evaluation.json"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert json.loads(path.read_bytes()) == evaluation
+    assert verify_release(Layout(out).release) == []
+    assert [p for p in out.rglob("evaluation*") if p != path] == []
+
+
+def test_the_table_says_for_whom_it_is(evaluation):
+    text = evaluation_text(evaluation)
+    assert text.startswith("CONFIDENTIAL")
+    assert len(text.splitlines()) == 3 + len(evaluation["levels"])
+
+
+def test_without_the_confidential_side_there_is_nothing_to_evaluate(out, tmp_path):
+    shutil.copytree(out / "release", tmp_path / "release")
+    with pytest.raises(UsageError, match="evaluation needs the confidential side") as refused:
+        evaluate(tmp_path)
+    assert refused.value.exit_code == 2
+
+
+def test_an_unfinished_release_is_not_evaluated(tmp_path):
+    with pytest.raises(UsageError, match="no finished release"):
+        evaluate(tmp_path)
+
+
+def test_levels_in_several_parts_are_read_as_one(input_folder, evaluation, tmp_path, monkeypatch):
+    monkeypatch.setattr(parts, "NUMBERS_PER_PART", 20)
+    das.run(load(input_folder / "input/config.toml"), out=tmp_path / "out", testing_key="evaluated")
+    assert (tmp_path / "out/release/counts/village.parquet").is_dir()
+    assert (tmp_path / "out/confidential/histograms/village.parquet").is_dir()
+    again = evaluate(tmp_path / "out")
+    for before, after in zip(evaluation["levels"], again["levels"], strict=True):
+        assert after.pop("bins", None) == before.get("bins")
+        assert after == pytest.approx({name: value for name, value in before.items() if name != "bins"})

@@ -1,0 +1,268 @@
+"""The wall: after the measurements nothing needs the confidential side, and nothing of it shows on the other."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import pickle
+import re
+import shutil
+import signal
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import das
+from das import cli
+from das.encoding import Encoded
+from das.engine import find_engine
+from das.noise.stream import RunKey
+from das.records import Batch
+from das.release.ledger import Ledger
+from pipelines.family import Arrays, ArraysCoder, sparse_arrays
+from pipelines.measure import MeasurePart
+from pipelines.work import Work
+
+if TYPE_CHECKING:
+    from conftest import World
+
+Tree = Callable[[Path], dict[str, str]]
+PLANTED = 7919
+SHOWN = re.compile(rb"(?<![0-9A-Za-z.])7[,._' ]?919(?![0-9A-Za-z])")
+DIGEST = re.compile(rb"[0-9a-f]{32,}")
+
+
+def plant(config: Path) -> None:
+    """Give a village that was empty 7,919 inhabitants of one kind."""
+    with (config.parent / "people.csv").open("a") as file:
+        file.write("N13,f,65+\n" * PLANTED)
+
+
+def shows(content: bytes) -> bool:
+    return SHOWN.search(DIGEST.sub(b"", content)) is not None
+
+
+def run(capfd: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    """Run the command line here; what Beam's threads write is caught too."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    code = 0
+    try:
+        cli.main([str(argument) for argument in arguments])
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    return code, *capfd.readouterr()
+
+
+# -- what may be taken away --------------------------------------------------------------------------------------------
+
+
+def test_estimation_and_publication_need_neither_the_confidential_folder_nor_the_records(
+    country: World, starter: Path, tmp_path: Path, tree: Tree
+) -> None:
+    plan, out = das.load(starter), tmp_path / "out"
+    find_engine().run(plan, out, upto="measure", testing_key="country")
+    shutil.rmtree(out / "confidential")
+    (starter.parent / "people.csv").unlink()
+    das.run(plan, out=out, testing_key="country")
+    assert tree(out / "release") == tree(country.release)
+    assert not (out / "confidential").exists()
+
+
+def test_without_the_ledger_nothing_is_called_a_release(starter: Path, tmp_path: Path) -> None:
+    """And a ledger that is gone is not begun anew, which would forget what was spent."""
+    plan, out = das.load(starter), tmp_path / "out"
+    find_engine().run(plan, out, upto="measure")
+    ledger = starter.parent / "ledger.sqlite"
+    ledger.rename(tmp_path / "elsewhere")
+    with pytest.raises(das.errors.BudgetError, match="the ledger is gone; restore it"):
+        das.run(plan, out=out)
+    assert not ledger.exists()
+    assert not (out / "release" / "manifest.json").exists()
+
+
+# -- what must not show ------------------------------------------------------------------------------------------------
+
+
+def test_the_search_finds_what_it_looks_for() -> None:
+    for text in (b"7919", b"7,919", b'"count": 7919}', b"cell=7919;", b"N13 7.919"):
+        assert shows(text)
+    for text in (b"17919", b"79190", b"c3a7919f", hashlib.sha256(b"").hexdigest().encode() + b"7919"):
+        assert not shows(text)
+
+
+def test_a_count_shows_in_no_text_of_the_run_and_in_no_name(
+    starter: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    plant(starter)
+    out = tmp_path / "out"
+    code, stdout, stderr = run(capfd, "run", starter, "--out", out, "--testing-key", "planted")
+    assert code == 0
+    texts = {"stdout": stdout.encode(), "stderr": stderr.encode()}
+    for path in sorted(out.rglob("*")):
+        inside = path.relative_to(out)
+        if inside.parts[0] == "confidential":
+            continue
+        assert not shows(os.fsencode(inside))
+        if path.suffix in (".json", ".html", ".toml", ".log"):
+            texts[str(inside)] = path.read_bytes()
+    assert {"run.log", "run.json", "release/manifest.json", "release/privacy.html"} <= texts.keys()
+    assert "release/measurements/_committed.json" in texts
+    for name, content in texts.items():
+        assert not shows(content), name
+    # The census itself is public at the provinces; nobody's machine is.
+    assert not any(os.fsencode(tmp_path) in content for name, content in texts.items() if name.startswith("release"))
+
+
+@pytest.mark.parametrize(
+    ("file", "rows", "reason"),
+    [
+        ("people.csv", f"N13,f,{PLANTED}\n", None),  # an unknown label is named, as it is no count
+        ("counts.csv", f"village,sex,age,count\nN13,f,65+,-{PLANTED}\n", "'count' is negative"),
+        ("counts.csv", f"village,sex,age,count\nN13,f,65+,{PLANTED}.5\n", "'count' is not a whole number"),
+        ("counts.csv", f"village,sex,age,count\nN13,f,65+,{PLANTED}e\n", "'count' is missing or no number"),
+        ("counts.csv", f"village,sex,age,count\nN13,f,65+,{PLANTED},1\n", "another number of fields"),
+    ],
+)
+def test_a_count_shows_in_no_complaint_about_it(
+    file: str, rows: str, reason: str | None, starter: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    if reason is None:
+        plant(starter)
+        rows, reason = "N13,f,ancient\n", "'ancient' is no value of 'age'"
+        with (starter.parent / file).open("a") as people:
+            people.write(rows)
+    else:
+        (starter.parent / file).write_text(rows)
+        starter.write_text(starter.read_text().replace('microdata = "people.csv"', f'histograms = "{file}"'))
+    for command in (("check", starter), ("run", starter, "--out", tmp_path / "out")):
+        code, stdout, stderr = run(capfd, *command)
+        assert code == 3
+        assert reason in stderr
+        assert file in stderr
+        assert "row" in stderr
+        assert not shows(stdout.encode() + stderr.encode())
+
+
+def test_a_count_shows_in_no_complaint_about_a_bound_that_it_breaks(
+    starter: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    plant(starter)
+    (starter.parent / "beds.csv").write_text("geocode,total\nN13,5\n")
+    bound = '[[bound]]\nquery = "total"\nlevel = "village"\nsense = "<="\nsource = "beds.csv"\nreason = "beds"\n'
+    starter.write_text(starter.read_text() + bound)
+    code, _, stderr = run(capfd, "run", starter, "--out", tmp_path / "out")
+    assert code == 3
+    assert "village N13" in stderr
+    assert "do not obey the declared bound <= beds.csv" in stderr
+    assert not shows(stderr.encode())
+    assert not (tmp_path / "input" / "ledger.sqlite").exists()  # found before anything is charged
+
+
+def test_the_text_of_an_unexpected_error_is_not_shown(
+    starter: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError(f"N13 has {PLANTED} people")
+
+    monkeypatch.setattr("pipelines.measure.noisy_answers", broken)
+    code, stdout, stderr = run(capfd, "run", starter, "--out", tmp_path / "out")
+    assert code == 1
+    assert "das: an unexpected " in stderr
+    assert "Traceback" not in stderr
+    assert not shows(stdout.encode() + stderr.encode())
+
+
+def test_elements_do_not_show_what_they_carry() -> None:
+    counts = Encoded(np.array([0]), np.array([1]), np.array([PLANTED]))
+    batch = Batch(pa.table({"count": [PLANTED]}), 1)
+    for element in (counts, sparse_arrays(counts), batch, RunKey(b"7919" * 8)):
+        for text in (repr(element), str(element), f"{element}", f"{[element]}"):
+            assert not shows(text.encode())
+            assert "7919" not in text
+
+
+def test_elements_travel_as_arrays_and_never_pickled(
+    country: World, tmp_path: Path, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise TypeError("an element was pickled")
+
+    monkeypatch.setattr(Arrays, "__reduce_ex__", refuse, raising=False)
+    with pytest.raises(TypeError):
+        pickle.dumps(Arrays({}))
+    das.run(country.plan, out=tmp_path / "out", testing_key="country")
+    assert tree(tmp_path / "out" / "release") == tree(country.release)
+
+
+def test_arrays_come_back_as_they_were() -> None:
+    named = {"unit": np.array([3, 4], np.int64), "empty": np.zeros((0, 5), np.int8), "x": np.array([[1.5]], np.float32)}
+    coder = ArraysCoder()
+    arrays = coder.decode(coder.encode(Arrays(named)))
+    for name, array in named.items():
+        assert arrays[name].dtype == array.dtype
+        assert arrays[name].shape == array.shape
+        assert (arrays[name] == array).all()
+        assert not arrays[name].flags.writeable
+    assert coder.is_deterministic()
+    assert coder.encode(arrays) == coder.encode(Arrays(named))
+
+
+def test_the_key_does_not_travel_with_the_pipeline(country: World, tmp_path: Path) -> None:
+    key = tmp_path / "run.key"
+    key.write_bytes(RunKey.for_testing("country").secret)
+    work = Work(country.plan, country.release / "facts" / "spine.parquet", tmp_path)
+    step = MeasurePart(work, country.out / "confidential" / "histograms", key)
+    assert key.read_bytes() not in pickle.dumps(step)
+
+
+def test_what_is_published_of_the_input_is_salted(starter: Path, tmp_path: Path) -> None:
+    """A plain hash of the records, or of a ledger entry that holds one, would let a guess of a record be checked."""
+    out = tmp_path / "out"
+    das.run(das.load(starter), out=out)
+    manifest = json.loads((out / "release" / "manifest.json").read_bytes())
+    content = (starter.parent / "people.csv").read_bytes()
+    plain = hashlib.sha256(content).digest()
+    salt = (out / "confidential" / "commitment.salt").read_bytes()
+    assert len(salt) == 32
+    assert manifest["inputs"] == [
+        {"name": "people.csv", "sha256_salted": hmac.new(salt, plain, hashlib.sha256).hexdigest()}
+    ]
+    entries = Ledger.open(starter.parent / "ledger.sqlite").entries()
+    assert manifest["ledger_entry"]["head"] == entries[-1].hash
+    of_plain = hashlib.sha256(plain.hex().encode())
+    guesses = {plain.hex(), of_plain.hexdigest()}
+    assert not guesses & {entry.input_digest for entry in entries}
+    assert entries[-1].input_digest == hmac.new(salt, of_plain.digest(), hashlib.sha256).hexdigest()
+    public = b"".join(path.read_bytes() for path in (out / "release").rglob("*") if path.is_file())
+    assert plain not in public
+    assert not any(guess.encode() in public for guess in guesses)
+
+
+# -- who may enter -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o077])
+def test_permissions_do_not_depend_on_the_umask(mask: int, starter: Path, tmp_path: Path) -> None:
+    before = os.umask(mask)
+    try:
+        das.run(das.load(starter), out=tmp_path / "new" / "out", testing_key="country")
+    finally:
+        os.umask(before)
+    out = tmp_path / "new" / "out"
+    modes = {path.relative_to(out): stat.S_IMODE(path.stat().st_mode) for path in (out, *out.rglob("*"))}
+    for path, mode in modes.items():
+        inside = path.parts[:1] == ("confidential",)
+        wanted = (0o700 if inside else 0o755) if (out / path).is_dir() else (0o600 if inside else 0o644)
+        if path.name == "run.log":
+            wanted &= ~mask
+        assert oct(mode) == oct(wanted), path
