@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 import click
@@ -225,6 +226,42 @@ def ledger(folder: Path, verify: bool, raise_to: str | None, reason: str | None,
         _print_json(rows_of(book, verified=verify))
     else:
         click.echo(ledger_text(book, verified=verify))
+
+
+@das.command("evaluate")
+@run_folder
+@as_json
+def evaluate_(folder: Path, as_json: bool) -> None:
+    """Compare a release with the truth; needs the confidential folder, and writes into it alone."""
+    from das.evaluation.evaluate import evaluate, evaluation_text
+
+    found = evaluate(folder)
+    if as_json:
+        _print_json(found)
+    else:
+        click.echo(evaluation_text(found))
+
+
+@das.command("simulate")
+@click.argument("configs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--runs", type=click.IntRange(min=1), default=10, show_default=True)
+@click.option(
+    "--information", multiple=True, type=click.Choice(["full", "level"]), help="Compare these; give it twice."
+)
+@as_json
+def simulate_(configs: tuple[Path, ...], runs: int, information: tuple[str, ...], as_json: bool) -> None:
+    """Repeat a release on data that need no protection, and measure its accuracy; several configs are compared."""
+    from das.evaluation.simulate import compare, comparison_text
+
+    plans = {str(path): load(path) for path in configs}
+    if information:
+        plans = {f"{name}, {kind}": plan.with_information(kind) for name, plan in plans.items() for kind in information}
+    with TemporaryDirectory(prefix="das-simulate-") as workdir, _progress() as progress:
+        found = compare(plans, runs, workdir=Path(workdir), progress=progress)
+    if as_json:
+        _print_json(found)
+    else:
+        click.echo(comparison_text(found))
 
 
 @das.command()

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
@@ -110,6 +110,11 @@ class Plan:
     def dataset_budget(self) -> Fraction | None:
         """What may ever be spent on this data set, where the config says so; otherwise the ledger's total stands."""
         return self.settings.input.budget
+
+    def with_information(self, information: str) -> Plan:
+        """Return the same plan with another use of the measurements in estimation; what is measured stays."""
+        estimate = self.settings.estimate.model_copy(update={"information": information})
+        return replace(self, settings=self.settings.model_copy(update={"estimate": estimate}))
 
     def at(self, level: str) -> tuple[Measurement, ...]:
         """The measurements of one level, in the strategy's order."""

@@ -249,7 +249,7 @@ class EstimateSettings(Section):
     """How measurements become counts."""
 
     engine: Literal["nonnegative-l2"] = "nonnegative-l2"
-    information: Literal["level"] = "level"
+    information: Literal["full", "level"] = "full"
     solver: Literal["cvxpy"] = "cvxpy"
 
 

@@ -103,9 +103,9 @@ def write_demo(out: Path, *, blocks: int, people: int) -> Path:
             other = f"holds a demo of {written['blocks']} blocks and {written['people']} people"
             raise UsageError(Problem(str(out), other, "ask for the same, or name another folder with --out"))
         return folder / "demo.toml"
-    if out.exists() and not (out.is_dir() and set(out.iterdir()) <= {out / "confidential"}):
-        raise UsageError(Problem(str(out), "is not empty", "name another folder with --out, or remove it"))
     make_root(out)
+    if set(out.iterdir()) - {out / "confidential"}:
+        raise UsageError(Problem(str(out), "is not empty", "name another folder with --out, or remove it"))
     make_private(out / "confidential")
     with Staging(folder) as staging:
         generate(**size).write(staging.partial)

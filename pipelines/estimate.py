@@ -6,6 +6,7 @@ One CoGroupByKey per level brings a family's measurements and limits together wi
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import apache_beam as beam
@@ -14,18 +15,19 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from das.encoding import Encoded, merge
-from das.errors import Problem, ProblemsFound
 from das.estimation import estimate_family
-from das.estimation.problem import FamilyEstimate, FamilyProblem, Measured
-from das.facts import Fact, limits_of
+from das.estimation.information import pass_down, pool
+from das.estimation.problem import FamilyEstimate
 from das.release.counts import table_of_counts
 from das.release.durable import write_atomically
+from das.release.estimates import table_of_estimates
 from das.release.facts_file import read_facts
 from das.release.layout import ReleaseFolder
 from das.release.measurements import read_measurements
 from das.release.parts import Part, families, parquet_bytes
 from pipelines.complaints import complaining
 from pipelines.family import Arrays, sparse_counts
+from pipelines.view import FamilyView, Joined, knowledge_arrays, knowledge_of, knowledge_of_all
 from pipelines.work import Work
 
 __all__ = ["DownSweep"]
@@ -35,34 +37,51 @@ PUBLIC_FILE = 0o644
 
 
 class DownSweep(beam.PTransform):
-    """Measurements and facts to protected integer counts, from the top of the spine to its leaves."""
+    """Measurements and facts to protected integer counts, from the top of the spine to its leaves.
 
-    def __init__(self, work: Work, release: ReleaseFolder) -> None:
+    With full information an up-sweep comes first: each family pools what it knows and tells its parent. The down-sweep
+    then carries two things to each child: its parent's counts, and its parent's best linear unbiased estimate.
+    """
+
+    def __init__(self, work: Work, release: ReleaseFolder, estimates: Path | None) -> None:
         super().__init__()
-        self.work, self.release = work, release
+        self.work, self.release, self.estimates = work, release, estimates
 
     def expand(self, start: beam.pvalue.PBegin) -> beam.PCollection[str]:
-        """Build the steps, one join per level."""
-        work, written = self.work, []
-        above = start | "above the top" >> beam.Create([(0, Arrays({}))]).with_output_types(Keyed)
-        for level in work.plan.levels:
-            measured = (
-                start
-                | f"parts of {level}" >> beam.Create(list(work.parts(level)))
-                | f"spread {level}" >> beam.Reshuffle()
-                | f"read {level}" >> beam.ParDo(ReadFamilies(work, self.release)).with_output_types(Keyed)
+        """Build the steps: up if there is to be full information, then down, one join per level each."""
+        work, levels = self.work, self.work.plan.levels
+        measured = {
+            level: start
+            | f"parts of {level}" >> beam.Create(list(work.parts(level)))
+            | f"spread {level}" >> beam.Reshuffle()
+            | f"read {level}" >> beam.ParDo(ReadFamilies(work, self.release)).with_output_types(Keyed)
+            for level in levels
+        }
+        below: dict[str, beam.PCollection[Keyed]] = {}
+        for above, level in reversed(list(pairwise(levels))) if work.full else ():
+            joined = {"family": measured[level]} | ({"below": below[level]} if level in below else {})
+            below[above] = (
+                joined
+                | f"join {level} with its children" >> beam.CoGroupByKey()
+                | f"pool {level}" >> beam.ParDo(PoolFamily(work, level)).with_output_types(Keyed)
+            )
+        written = []
+        parents = start | "above the top" >> beam.Create([(0, Arrays({}))]).with_output_types(Keyed)
+        for level in levels:
+            joined = {"parent": parents, "family": measured[level]} | (
+                {"below": below[level]} if level in below else {}
             )
             solved = (
-                {"parent": above, "family": measured}
+                joined
                 | f"join {level} with its parents" >> beam.CoGroupByKey()
                 | f"estimate {level}" >> beam.ParDo(EstimateFamily(work, level)).with_output_types(Keyed)
             )
-            above = solved | f"hand {level} down" >> beam.ParDo(ToChildren()).with_output_types(Keyed)
+            parents = solved | f"hand {level} down" >> beam.ParDo(ToChildren(work)).with_output_types(Keyed)
             written.append(
                 solved
                 | f"by part of {level}" >> beam.ParDo(ToPart(work, level)).with_output_types(Keyed)
                 | f"gather {level}" >> beam.GroupByKey()
-                | f"write {level}" >> beam.ParDo(WriteCounts(work, level)).with_output_types(str)
+                | f"write {level}" >> beam.ParDo(WriteCounts(work, level, self.estimates)).with_output_types(str)
             )
         return written | beam.Flatten()
 
@@ -89,58 +108,44 @@ class ReadFamilies(beam.DoFn):
             yield parent, Arrays(named)
 
 
-class EstimateFamily(beam.DoFn):
-    """Solve one family and round it; the element is the family's counts and how well it was solved."""
+class PoolFamily(beam.DoFn):
+    """Pool what a family knows and address it to the family above, of which its parent is a child."""
 
     def __init__(self, work: Work, level: str) -> None:
         self.work, self.level = work, level
 
-    def process(self, element: tuple[int, dict[str, Iterable[Arrays]]]) -> Iterator[Keyed]:
+    def process(self, element: Joined) -> Iterator[Keyed]:
+        """Yield the grandparent's position and the parent's pooled knowledge."""
+        parent, joined = element
+        with complaining(self.work.partial):
+            view = FamilyView(self.work, self.level, parent, joined)
+            told = knowledge_arrays(pool(view.knowledge()))
+        spine = self.work.spine
+        above = spine.levels[spine.levels.index(self.level) - 1]
+        yield max(0, int(spine.parent(above)[parent])), told.with_array("child", np.array([parent]))
+
+
+class EstimateFamily(beam.DoFn):
+    """Solve one family and round it; yield its counts, its linear estimates, and how it was solved."""
+
+    def __init__(self, work: Work, level: str) -> None:
+        self.work, self.level = work, level
+
+    def process(self, element: Joined) -> Iterator[Keyed]:
         """Yield the parent's position, the children's counts and the diagnostics."""
         parent, joined = element
-        found, above = list(joined["family"]), list(joined["parent"])
+        above = list(joined["parent"])
         with complaining(self.work.partial):
-            if len(found) != 1 or len(above) != 1:
-                where = f"family {parent} of {self.level}"
-                raise ProblemsFound(Problem(where, "its measurements and its parent do not meet", "verify the release"))
-            problem = self._problem(parent, above[0], found[0])
-            estimate = estimate_family(problem, solver=self.work.plan.settings.estimate.solver)
-        yield parent, _solved(estimate, int(families(self.work.spine, self.level)[parent]))
-
-    def _problem(self, parent: int, above: Arrays, family: Arrays) -> FamilyProblem:
-        plan, spine = self.work.plan, self.work.spine
-        offsets = families(spine, self.level)
-        geocodes = spine.geocodes(self.level)[offsets[parent] : offsets[parent + 1]]
-        if "cell" in above:
-            cells, counts = above["cell"], above["count"]
-        else:
-            cells, counts = np.flatnonzero(plan.schema.possible), None
-        values, at = np.asarray(family["values"], dtype=np.int64), 0
-        measured = []
-        for measurement in plan.at(self.level):
-            size = measurement.query.size
-            measured.append(
-                Measured(
-                    query=measurement.query,
-                    values=values[:, at : at + size],
-                    variance=measurement.mechanism.variance(),
-                )
-            )
-            at += size
-        facts = tuple(
-            Fact(query, sign, np.asarray(family[name], dtype=np.int64))
-            for query in plan.limited_queries
-            for sign in ("=", ">=", "<=")
-            if (name := f"{sign} {query.name}") in family
-        )
-        return FamilyProblem(
-            level=self.level,
-            geocodes=tuple(geocodes.tolist()),
-            cells=np.asarray(cells, dtype=np.int64),
-            parent=None if counts is None else np.asarray(counts, dtype=np.int64),
-            measured=tuple(measured),
-            limits=limits_of(facts, slice(None)),
-        )
+            view = FamilyView(self.work, self.level, parent, joined)
+            if len(above) != 1:
+                raise view.unmet()
+            known = view.knowledge() if self.work.full else None
+            estimate = estimate_family(view.problem(above[0], known), solver=self.work.plan.settings.estimate.solver)
+        solved = _solved(estimate, int(families(self.work.spine, self.level)[parent]))
+        if known is not None:
+            best = pass_down(self.work.basis, known, knowledge_of(above[0])) if "mean" in above[0] else known
+            solved = solved.with_arrays(knowledge_arrays(best))
+        yield parent, solved
 
 
 def _solved(estimate: FamilyEstimate, first: int) -> Arrays:
@@ -159,7 +164,10 @@ def _solved(estimate: FamilyEstimate, first: int) -> Arrays:
 
 
 class ToChildren(beam.DoFn):
-    """Hand each child its own counts: it is the parent of the next family."""
+    """Hand each child its own counts and estimates: it is the parent of the next family."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
 
     def process(self, element: Keyed) -> Iterator[Keyed]:
         """Yield each child's position and its sparse counts."""
@@ -167,8 +175,11 @@ class ToChildren(beam.DoFn):
         counts = sparse_counts(arrays)
         children = np.asarray(arrays["children"], dtype=np.int64)
         cuts = np.searchsorted(counts.unit, np.append(children, children[-1] + 1))
-        for child, start, stop in zip(children.tolist(), cuts[:-1], cuts[1:], strict=True):
-            yield child, Arrays({"cell": counts.cell[start:stop], "count": counts.count[start:stop]})
+        known = knowledge_of(arrays) if self.work.full else None
+        for at, child in enumerate(children.tolist()):
+            mine = slice(cuts[at], cuts[at + 1])
+            handed = Arrays({"cell": counts.cell[mine], "count": counts.count[mine]})
+            yield child, handed if known is None else handed.with_arrays(knowledge_arrays(known.unit(at)))
 
 
 class ToPart(beam.DoFn):
@@ -186,10 +197,10 @@ class ToPart(beam.DoFn):
 
 
 class WriteCounts(beam.DoFn):
-    """Write a part's protected counts, and beside them how each family was solved."""
+    """Write a part's counts and how each family was solved, and the linear estimates into their own folder."""
 
-    def __init__(self, work: Work, level: str) -> None:
-        self.work, self.level = work, level
+    def __init__(self, work: Work, level: str, estimates: Path | None) -> None:
+        self.work, self.level, self.estimates = work, level, estimates
 
     def process(self, element: tuple[int, Iterable[Arrays]]) -> Iterator[str]:
         """Yield the file's name."""
@@ -203,6 +214,10 @@ class WriteCounts(beam.DoFn):
         with complaining(self.work.partial):
             _write(path, table_of_counts(plan.schema, geocodes, local))
             _write(part.path(self.work.partial / "diagnostics"), self._diagnostics(solved))
+            if self.estimates is not None:
+                known = knowledge_of_all([knowledge_of(arrays) for arrays in solved])
+                table = table_of_estimates(plan, self.work.basis, self.level, geocodes, known)
+                _write(part.path(self.estimates), table)
         yield path.name
 
     def _diagnostics(self, solved: list[Arrays]) -> pa.Table:

@@ -32,6 +32,14 @@ class Arrays:
     def __contains__(self, name: str) -> bool:
         return name in self._named
 
+    def with_array(self, name: str, array: NDArray[np.generic]) -> Arrays:
+        """Return the same with one array more."""
+        return Arrays({**self._named, name: array})
+
+    def with_arrays(self, others: Arrays) -> Arrays:
+        """Return the same with others added."""
+        return Arrays({**self._named, **others._named})
+
     def __repr__(self) -> str:
         return "Arrays(" + ", ".join(f"{name}{list(array.shape)}" for name, array in self._named.items()) + ")"
 

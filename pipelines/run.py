@@ -5,7 +5,7 @@ stage      reads                                  makes durable
 =========  =====================================  =======================================================
 tabulate   the input files, the geography         ``confidential/histograms``
 measure    the histograms, the run key            ``release/facts``, ``release/measurements``; the ledger
-estimate   measurements and facts                 ``release/counts``
+estimate   measurements and facts                 ``release/estimates``, ``release/counts``
 publish    counts                                 ``release/tables``, ``release/microdata``
 report     all of the release                     ``config.toml``, ``privacy.*``, ``manifest.json`` (last)
 =========  =====================================  =======================================================
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -61,8 +62,6 @@ class BeamEngine:
         """Run the plan into ``out``, up to and including a stage."""
         runner_and_options(options)  # complain about options before anything is written
         run = _Run(plan, Layout(out), options, progress or (lambda stage, done, of: None))
-        if out.exists() and not out.is_dir():
-            raise UsageError(Problem(str(out), "is a file", "name a new folder with --out"))
         make_root(out)
         with alone_in(out):
             run.custody = Custody.claim(plan, run.layout, testing_key)
@@ -165,15 +164,24 @@ class _Run:
         if self._happened(release.counts, key):
             return
         self._require_unchanged(release.measurements)
-        with Staging(release.counts, mode=PUBLIC) as staging:
-            work = Work(self.plan, release.facts / "spine.parquet", staging.partial)
+        self._remove(release.estimates)
+        full = self.plan.settings.estimate.information == "full"
+        with ExitStack() as stack:
+            counts = stack.enter_context(Staging(release.counts, mode=PUBLIC))
+            estimates = stack.enter_context(Staging(release.estimates, mode=PUBLIC)) if full else None
+            work = Work(self.plan, release.facts / "spine.parquet", counts.partial)
+            sweep = DownSweep(work, release, estimates.partial if estimates else None)
 
             def build(pipeline: beam.Pipeline) -> None:
-                _ = pipeline | DownSweep(work, release)
+                _ = pipeline | sweep
 
-            self._execute("estimate", (staging.partial,), build, parts=2 * len(work.all_parts()))
-            self._require([part.path(staging.partial) for part in work.all_parts()])
-            staging.commit({"stage": "estimate", "key": key})
+            parts = work.all_parts()
+            self._execute("estimate", (counts.partial,), build, parts=2 * len(parts))
+            self._require([part.path(counts.partial) for part in parts])
+            if estimates:
+                self._require([part.path(estimates.partial) for part in parts])
+                estimates.commit({"stage": "estimates", "key": key})
+            counts.commit({"stage": "estimate", "key": key})
 
     def publish(self) -> None:
         """Tables and records, from the counts alone."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from das.estimation.basis import Basis
 from das.plan import Plan
 from das.release.measurements import numbers_per_unit
 from das.release.parts import Part, parts_of
@@ -24,6 +25,9 @@ def _parts(path: Path, changed: int, level: str, numbers: int) -> tuple[Part, ..
     return tuple(parts_of(_spine(path, changed), level, numbers))
 
 
+_BASES: dict[str, Basis] = {}
+
+
 @dataclass(frozen=True)
 class Work:
     """A plan, where its spine lies, and the partial folder of the stage that is being written."""
@@ -31,6 +35,19 @@ class Work:
     plan: Plan
     spine_path: Path
     partial: Path
+
+    @property
+    def full(self) -> bool:
+        """Whether estimation uses the measurements of all levels at once."""
+        return self.plan.settings.estimate.information == "full"
+
+    @property
+    def basis(self) -> Basis:
+        """The basis of all queries that are measured or known, made once per process."""
+        if self.plan.digest not in _BASES:
+            queries = [*(m.query for m in self.plan.measurements), *self.plan.limited_queries]
+            _BASES[self.plan.digest] = Basis.of(self.plan.schema, queries)
+        return _BASES[self.plan.digest]
 
     @property
     def spine(self) -> Spine:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from das.estimation.active import ActiveSet, settle
+from das.estimation.active import ActiveSet, inverse_of, settle
 from das.estimation.distance import quadratic_distance
 from das.estimation.known import free_cells, known_groups
 from das.estimation.nonnegative import clean, closed_form, solve
@@ -96,6 +96,8 @@ def _guesses(distance: Quadratic, shares: Shares, rows: Rows) -> Iterator[tuple[
     exact = rows.exact.all(axis=1)
     loose = rows.pick(~exact)
     half = _QuadraticHalf.of(distance, rows.pick(exact), loose, shares.parent)
+    if half is None:
+        return
     start = half.start
     m = len(start)
     summed = loose.members @ start
@@ -147,7 +149,7 @@ class _QuadraticHalf:
     @classmethod
     def of(
         cls, distance: Quadratic, exact: Rows, loose: Rows, parent: NDArray[np.float64] | None
-    ) -> _QuadraticHalf:
+    ) -> _QuadraticHalf | None:
         curvature = distance.typical()
         m = len(curvature)
         # The mean of the diagonal sits between the curvature of single cells and that of large sums.
@@ -156,7 +158,9 @@ class _QuadraticHalf:
         scaled = loose.members / norm
         metric = curvature + rho * (scaled.T @ scaled) if len(loose) else curvature.copy()
         metric[np.diag_indices(m)] += rho
-        inverse = _inverse(metric)
+        inverse = inverse_of(metric)
+        if inverse is None:
+            return None
         reference, pull = distance.reference.T, distance.pull.T
         start = reference
         if len(exact):
@@ -179,14 +183,6 @@ class _QuadraticHalf:
             matrix = stack @ inverse @ stack.T
             constant = stack @ constant
         return cls(start, norm, rho * matrix, constant)
-
-
-def _inverse(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Invert a positive definite matrix, which is overwritten."""
-    triangle = lapack.dpotri(lapack.dpotrf(matrix.T, lower=1, overwrite_a=1)[0], lower=1, overwrite_c=1)[0]
-    inverse = triangle + triangle.T
-    inverse[np.diag_indices(len(inverse))] *= 0.5
-    return np.ascontiguousarray(inverse)
 
 
 @dataclass(slots=True)

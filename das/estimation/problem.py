@@ -91,8 +91,8 @@ class Quadratic:
     def block(self, child: int, cells: NDArray[np.int64]) -> NDArray[np.float64]:
         """Curvature of a child on some of the cells, as an array of its own."""
         if self.kinds is None:
-            return self.curvature[cells[:, None], cells]
-        return self.curvature[child].take(self.kinds[cells[:, None], cells])
+            return self.curvature.take(cells[:, None] * len(self.curvature) + cells)
+        return self.curvature[child].take(self.kinds.take(cells[:, None] * len(self.kinds) + cells))
 
     def typical(self) -> NDArray[np.float64]:
         """Curvature of all children alike, exactly or on average."""

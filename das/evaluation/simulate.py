@@ -123,8 +123,8 @@ def compare(
     results = {name: _result(plans[name], tallies[name], seconds[name]) for name in plans}
     first, *others = plans
     said = (
-        f"SIMULATION: {runs} runs with testing keys from simulate-0 on; the noise is known, nothing here is a release, "
-        "and no budget was charged"
+        f"SIMULATION: {runs} {'run' if runs == 1 else 'runs'} with testing keys from simulate-0 on; nothing here is a "
+        "release, the noise is known, no budget was charged; as confidential as the data"
     )
     changes = [
         {"plan": name, "against": first, "level": level, "query": query}

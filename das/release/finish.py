@@ -55,7 +55,9 @@ def write_statement(plan: Plan, release: ReleaseFolder, run: RunRecord) -> None:
     for path in (release.config, release.statement, release.report, release.manifest):
         for left in unfinished(path):
             left.unlink()
-    stages = (release.measurements, release.facts, release.counts, release.tables, release.microdata)
+    stages = [release.measurements, release.facts, release.counts, release.tables, release.microdata]
+    if plan.settings.estimate.information == "full":
+        stages.append(release.estimates)
     changed = [problem for folder in stages for problem in verify(folder)]
     if changed:
         raise UsageError(changed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from das.errors import Problem, UsageError
 from das.release.files import make_public
 
 __all__ = ["ConfidentialFolder", "Layout", "ReleaseFolder", "make_root"]
@@ -39,6 +40,11 @@ class ReleaseFolder:
     def counts(self) -> Path:
         """Protected integer counts: a file per level."""
         return self.path / "counts"
+
+    @property
+    def estimates(self) -> Path:
+        """Best linear unbiased estimates with standard deviations: a file per level."""
+        return self.path / "estimates"
 
     @property
     def tables(self) -> Path:
@@ -95,7 +101,10 @@ class ConfidentialFolder:
 
 def make_root(folder: Path) -> None:
     """Make the folder of a run, unless it is there: whoever may read the release may enter it, whatever the umask."""
-    if not folder.is_dir():
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir():
+        raise UsageError(Problem(str(nearest), "is a file", "name a new folder with --out"))
+    if nearest != folder:
         folder.parent.mkdir(parents=True, exist_ok=True)
         make_public(folder)
 

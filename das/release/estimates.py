@@ -1,0 +1,56 @@
+"""Best linear unbiased estimates as files: every geounit, every query, with the standard deviation of each answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from das.estimation.basis import Basis, Floats
+from das.estimation.information import Knowledge
+from das.plan import Plan
+
+__all__ = ["table_of_estimates"]
+
+
+def table_of_estimates(plan: Plan, basis: Basis, level: str, geocodes: NDArray[np.str_], known: Knowledge) -> pa.Table:
+    """Lay out estimates as rows: geocode, query, estimate and std_dev, one number per answer.
+
+    They are unbiased, may be negative and do not use that counts are not; their errors are normal to a good
+    approximation, so an interval is the estimate plus and minus a multiple of its standard deviation.
+    """
+    queries = [m.query for m in plan.at(level)]
+    cells = basis.to_cells(known.mean)
+    # Units that share a covariance, as all leaves of a family do, share their deviations.
+    kinds, kind_of = _kinds(known)
+    estimates, deviations = [], []
+    for query in queries:
+        estimates.append(_answers(query.index, query.size, cells))
+        variances = basis.variances(query, [block[kinds] for block in known.covariance])
+        deviations.append(np.sqrt(np.maximum(variances, 0.0))[kind_of])
+    sizes = np.array([query.size for query in queries], dtype=np.int64)
+    offsets = pa.array(np.append(0, np.cumsum(np.tile(sizes, len(geocodes)))).astype(np.int64))
+    lists = {
+        name: pa.LargeListArray.from_arrays(offsets, np.concatenate(parts, axis=1).astype(np.float32).reshape(-1))
+        for name, parts in (("estimate", estimates), ("std_dev", deviations))
+    }
+    return pa.table(
+        {
+            "geocode": pa.array(np.repeat(geocodes, len(queries)).tolist(), pa.string()),
+            "query": pa.array([query.name for query in queries] * len(geocodes), pa.string()),
+            **{name: column.cast(pa.list_(pa.float32())) for name, column in lists.items()},
+        }
+    )
+
+
+def _answers(index: NDArray[np.int64], size: int, cells: Floats) -> Floats:
+    order = np.argsort(index, kind="stable")
+    starts = np.searchsorted(index[order], np.arange(size))
+    return np.add.reduceat(cells[:, order], starts, axis=1)
+
+
+def _kinds(known: Knowledge) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First geounit of each different covariance, and which one each geounit has."""
+    flat = np.concatenate([block.reshape(len(known.mean), -1) for block in known.covariance], axis=1)
+    _, first, kind = np.unique(flat, axis=0, return_index=True, return_inverse=True)
+    return first.astype(np.int64), kind.reshape(-1).astype(np.int64)

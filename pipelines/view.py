@@ -1,0 +1,117 @@
+"""A family as its worker sees it: arrays joined from several places, read as values that ``das`` understands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from das.errors import Problem, ProblemsFound
+from das.estimation.information import Exact, Knowledge, condition, distance, learn
+from das.estimation.problem import FamilyProblem, Measured
+from das.facts import Fact, limits_of
+from das.release.parts import families
+from pipelines.family import Arrays
+from pipelines.work import Work
+
+__all__ = ["FamilyView", "Joined", "knowledge_arrays", "knowledge_of", "knowledge_of_all"]
+
+Joined = tuple[int, dict[str, Iterable[Arrays]]]
+
+
+class FamilyView:
+    """One family: what was measured of its children, what is public about them, and what their children told."""
+
+    def __init__(self, work: Work, level: str, parent: int, joined: dict[str, Iterable[Arrays]]) -> None:
+        self.work, self.level, self.parent = work, level, parent
+        offsets = families(work.spine, level)
+        self.first, self.stop = int(offsets[parent]), int(offsets[parent + 1])
+        found = list(joined["family"])
+        if len(found) != 1:
+            raise self.unmet()
+        self.family = found[0]
+        self.below = sorted(joined.get("below", ()), key=lambda told: int(told["child"][0]))
+
+    @property
+    def units(self) -> int:
+        """How many children there are."""
+        return self.stop - self.first
+
+    def unmet(self) -> ProblemsFound:
+        """Say that the parts of the family did not come together; no data can cause this."""
+        where = f"family {self.parent} of {self.level}"
+        return ProblemsFound(Problem(where, "its measurements and its parent do not meet", "verify the release"))
+
+    def measured(self) -> tuple[Measured, ...]:
+        """Noisy answers by query."""
+        values, at, out = np.asarray(self.family["values"], dtype=np.int64), 0, []
+        for each in self.work.plan.at(self.level):
+            here = values[:, at : at + each.query.size]
+            out.append(Measured(query=each.query, values=here, variance=each.mechanism.variance()))
+            at += each.query.size
+        return tuple(out)
+
+    def facts(self) -> tuple[Fact, ...]:
+        """Public facts about the children."""
+        return tuple(
+            Fact(query, sign, np.asarray(self.family[name], dtype=np.int64))
+            for query in self.work.plan.limited_queries
+            for sign in ("=", ">=", "<=")
+            if (name := f"{sign} {query.name}") in self.family
+        )
+
+    def knowledge(self) -> Knowledge:
+        """What the children's own measurements, their exact facts and everything below them say of the children."""
+        basis = self.work.basis
+        below = None
+        if self.level != self.work.plan.levels[-1]:
+            if len(self.below) != self.units:
+                raise self.unmet()
+            below = knowledge_of_all([knowledge_of(told) for told in self.below])
+        known = learn(basis, self.measured(), below, self.units, f"strategy.queries.{self.level}")
+        exact = tuple(Exact(fact.query, fact.values) for fact in self.facts() if fact.sign == "=")
+        return condition(basis, known, exact)
+
+    def problem(self, above: Arrays, known: Knowledge | None) -> FamilyProblem:
+        """The family's constrained problem, given its parent's counts (none at the top)."""
+        work = self.work
+        if "cell" in above:
+            cells = np.asarray(above["cell"], dtype=np.int64)
+            parent = np.asarray(above["count"], dtype=np.int64)
+        else:
+            cells, parent = np.flatnonzero(work.plan.schema.possible), None
+        return FamilyProblem(
+            level=self.level,
+            geocodes=tuple(work.spine.geocodes(self.level)[self.first : self.stop].tolist()),
+            cells=cells,
+            parent=parent,
+            measured=self.measured(),
+            limits=limits_of(self.facts(), slice(None)),
+            correlated=None if known is None else distance(work.basis, known, cells),
+        )
+
+
+def knowledge_arrays(known: Knowledge) -> Arrays:
+    """Knowledge as an element; a covariance that all units share travels once."""
+    blocks = {}
+    for at, block in enumerate(known.covariance):
+        alike = bool((block == block[:1]).all())
+        blocks[f"block {at}"] = block[:1] if alike else block
+    return Arrays({"mean": known.mean, **blocks})
+
+
+def knowledge_of(arrays: Arrays) -> Knowledge:
+    """Knowledge from an element."""
+    mean = np.asarray(arrays["mean"], dtype=np.float64)
+    blocks, at = [], 0
+    while (name := f"block {at}") in arrays:
+        block = np.asarray(arrays[name], dtype=np.float64)
+        blocks.append(np.broadcast_to(block, (len(mean), *block.shape[1:])))
+        at += 1
+    return Knowledge(mean, blocks)
+
+
+def knowledge_of_all(parts: list[Knowledge]) -> Knowledge:
+    """Knowledge of several groups of geounits, one after the other."""
+    blocks = zip(*(part.covariance for part in parts), strict=True)
+    return Knowledge(np.concatenate([part.mean for part in parts]), [np.concatenate(group) for group in blocks])

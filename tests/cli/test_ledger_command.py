@@ -1,0 +1,166 @@
+"""The budget of a data set through the command line: refused, raised, shown, and checked for tampering."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Ended
+
+Run = Callable[..., "Ended"]
+
+
+def kinds_of(ended: Ended) -> list[str]:
+    return [entry["kind"] for entry in json.loads(ended.stdout)["entries"]]
+
+
+def test_a_second_release_needs_a_budget(run: Run, config: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert run("measure", config, "--out", first).code == 0
+    refused = run("run", config, "--out", second)
+    assert refused.code == 5
+    assert "the total epsilon of data set 'data' is 2, of which 2 is already spent by " in refused.stderr
+    assert "needs 2 and 0 is left" in refused.stderr
+    assert "raise the total, with a reason: das ledger DIR --raise-to TOTAL --reason WHY" in refused.stderr
+    assert not (second / "release" / "measurements").exists()
+
+    # Nothing happens to the total without a larger number and a reason.
+    for raised, message in (
+        (("--raise-to", "4"), "--raise-to: needs a --reason"),
+        (("--raise-to", "four", "--reason", "why not"), "--raise-to four: is no fraction; write for example 7/2"),
+        (("--raise-to", "1/0", "--reason", "why not"), "is no fraction"),
+    ):
+        ended = run("ledger", first, *raised)
+        assert ended.code == 2
+        assert message in ended.stderr
+    lowered = run("ledger", first, "--raise-to", "1", "--reason", "thrift")
+    assert lowered.code == 5
+    assert "can only be raised" in lowered.stderr
+    assert kinds_of(run("ledger", first, "--json")) == ["open", "reserve", "commit"]
+
+    # The remedy works as it is written, from the folder that was refused.
+    assert run("ledger", second, "--raise-to", "4", "--reason", "a second table").code == 0
+    assert run("measure", config, "--out", second).code == 0
+    shown = run("ledger", second, "--json", "--verify")
+    assert kinds_of(shown) == ["open", "reserve", "commit", "raise", "reserve", "commit"]
+    assert json.loads(shown.stdout)["datasets"] == {"data": {"spent": "4"}}
+    text = run("ledger", first)
+    assert "a second table" in text.stdout
+    assert "spent on data: 4 = 4.0000" in text.stdout
+    assert run("measure", config, "--out", tmp_path / "third").code == 5
+
+
+def test_a_stated_total_is_checked(run: Run, config: Path, tmp_path: Path) -> None:
+    stated = config.read_text().replace('geocode = "village"', 'geocode = "village"\nbudget = "5"')
+    config.write_text(stated)
+    assert run("measure", config, "--out", tmp_path / "first").code == 0
+    assert run("measure", config, "--out", tmp_path / "second").code == 0
+    assert run("measure", config, "--out", tmp_path / "third").code == 5
+    config.write_text(stated.replace('"5"', '"7"'))
+    refused = run("measure", config, "--out", tmp_path / "fourth")
+    assert refused.code == 5
+    assert "the total of data set 'data' is fixed at 5, and this run states 7" in refused.stderr
+
+
+def test_a_test_run_is_listed_and_free(run: Run, finished: Path) -> None:
+    shown = run("ledger", finished, "--json")
+    assert shown.code == 0
+    assert kinds_of(shown) == ["testing"]
+    assert json.loads(shown.stdout)["datasets"] == {"data": {"spent": "0"}}
+
+
+def test_folders_without_a_ledger(run: Run, finished: Path, tmp_path: Path) -> None:
+    ended = run("ledger", tmp_path)
+    assert ended.code == 2
+    assert "holds no run of das; name the folder given to --out" in ended.stderr
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished real release, to be copied."""
+    import das
+    from das.starter import write_starter
+
+    folder = tmp_path_factory.mktemp("released")
+    das.run(das.load(write_starter(folder / "input")), out=folder / "out")
+    return folder
+
+
+@pytest.fixture
+def copy(released: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """The run's folder and its ledger, safe to spoil."""
+    folder = shutil.copytree(released, tmp_path / "copy")
+    ledger = folder / "input" / "ledger.sqlite"
+    whereabouts = folder / "out" / "confidential" / "whereabouts.json"
+    whereabouts.write_text(json.dumps(json.loads(whereabouts.read_bytes()) | {"ledger": str(ledger)}))
+    return folder / "out", ledger
+
+
+def test_a_sound_ledger_is_verified(run: Run, copy: tuple[Path, Path]) -> None:
+    ended = run("ledger", copy[0], "--verify")
+    assert (ended.code, ended.stderr) == (0, "")
+    assert ended.stdout.splitlines()[-1] == "hash chain: verified"
+    assert json.loads(run("ledger", copy[0], "--verify", "--json").stdout)["verified"] is True
+    assert json.loads(run("ledger", copy[0], "--json").stdout)["verified"] is False
+
+
+def without_triggers(path: Path, change: str) -> None:
+    """What somebody with a database editor does, who puts the triggers back when done."""
+    with sqlite3.connect(path) as connection:
+        triggers = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+        for name, _ in triggers:
+            connection.execute(f"DROP TRIGGER {name}")
+        connection.execute(change)
+        for _, sql in triggers:
+            connection.execute(sql)
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("UPDATE event SET amount = '1/1' WHERE kind = 'reserve'", "entry 2: it was altered after it was written"),
+        ("UPDATE event SET note = 'nothing happened' WHERE kind = 'commit'", "entry 3: it was altered"),
+        ("DELETE FROM event WHERE kind = 'reserve'", "entry 2 should come before it and is missing"),
+        ("DELETE FROM event WHERE kind = 'commit'", "no longer holds the entry that this release's manifest names"),
+        ("DELETE FROM event", "no longer holds the entry that this release's manifest names"),
+    ],
+)
+def test_tampering_and_truncation_are_found(change: str, message: str, run: Run, copy: tuple[Path, Path]) -> None:
+    out, ledger = copy
+    without_triggers(ledger, change)
+    ended = run("ledger", out, "--verify")
+    assert ended.code == 5
+    assert ended.stdout == ""
+    assert message in ended.stderr
+    assert "restore the ledger from a copy" in ended.stderr
+
+
+def test_a_lost_or_replaced_ledger_is_found(run: Run, copy: tuple[Path, Path]) -> None:
+    out, ledger = copy
+    ledger.rename(ledger.with_name("kept"))
+    gone = run("ledger", out)
+    assert gone.code == 5
+    assert "the ledger is gone; restore it; a new one would forget what was spent" in gone.stderr
+    assert not ledger.exists()
+    ledger.touch()
+    assert run("ledger", out, "--verify").code == 5
+    ledger.write_bytes(b"this is no database at all, it is a letter" * 30)
+    assert run("ledger", out, "--verify").code == 5
+
+
+def test_a_damaged_ledger_grants_nothing(run: Run, config: Path, tmp_path: Path) -> None:
+    assert run("measure", config, "--out", tmp_path / "first").code == 0
+    assert run("ledger", tmp_path / "first", "--raise-to", "9", "--reason", "more").code == 0
+    without_triggers(config.parent / "ledger.sqlite", "UPDATE event SET amount = '1/1' WHERE kind = 'reserve'")
+    refused = run("measure", config, "--out", tmp_path / "second")
+    assert refused.code == 5
+    assert "altered after it was written" in refused.stderr
+    assert not (tmp_path / "second" / "release" / "measurements").exists()

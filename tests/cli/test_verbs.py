@@ -1,0 +1,162 @@
+"""What each verb prints where: help, tables for people, one JSON document for machines."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+
+import das as api
+from das import cli, presets
+from das.release.layout import Layout
+from das.release.manifest import verify_release
+
+if TYPE_CHECKING:
+    from conftest import Ended
+
+Run = Callable[..., "Ended"]
+VERBS = ("demo", "init", "check", "plan", "run", "tabulate", "measure", "estimate", "publish", "report", "ledger")
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+def test_every_promised_verb_is_there(run: Run) -> None:
+    shown = run("--help")
+    assert shown.code == 0
+    assert all(f"\n  {verb} " in shown.stdout for verb in VERBS)
+    assert set(VERBS) <= set(cli.das.commands)
+
+
+@pytest.mark.parametrize("verb", sorted(cli.das.commands))
+def test_every_verb_explains_itself(verb: str, run: Run) -> None:
+    for flag in ("--help", "-h"):
+        shown = run(verb, flag)
+        assert (shown.code, shown.stderr) == (0, "")
+        assert shown.stdout.startswith(f"Usage: das {verb} ")
+    command = cli.das.commands[verb]
+    assert command.help
+    options = [o for o in command.params if isinstance(o, click.Option) and o.name not in ("help",)]
+    assert all(option.help or option.show_default for option in options)
+
+
+def test_version(run: Run) -> None:
+    assert "0." in run("--version").stdout
+
+
+def test_init_writes_what_check_accepts(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "folder"
+    begun = run("init", folder)
+    assert begun.code == 0
+    assert f"das check {folder}/config.toml && das run {folder}/config.toml --out {folder}/out" in begun.stdout
+    before = files_in(tmp_path)
+    checked = run("check", folder / "config.toml")
+    assert (checked.code, checked.stderr) == (0, "")
+    assert "nothing was spent" in checked.stdout
+    found = json.loads(run("check", folder / "config.toml", "--json").stdout)
+    assert found["ok"] is True
+    assert found["geounits"] == {"province": 2, "district": 4, "village": 9}
+    assert files_in(tmp_path) == before
+    again = run("init", folder)
+    assert again.code == 2
+    assert "is already there; name another folder" in again.stderr
+
+
+def test_plan_reads_no_record(run: Run, config: Path) -> None:
+    (config.parent / "people.csv").unlink()
+    shown = run("plan", config)
+    assert (shown.code, shown.stderr) == (0, "")
+    assert "epsilon = 2" in shown.stdout
+    planned = json.loads(run("plan", config, "--json").stdout)
+    assert sum(Fraction(m["cost"]) for m in planned["measurements"]) == 2
+    assert {(m["level"], m["query"]) for m in planned["measurements"]} == {
+        (level, query)
+        for level in ("province", "district", "village")
+        for query in ("total", "sex * grown", "detailed")
+    }
+    # Discrete Laplace with scale b: variance 2 p / (1 - p)^2 for p = e^(-1/b); here b = 4, half of half of 2.
+    detailed = next(m for m in planned["measurements"] if (m["level"], m["query"]) == ("village", "detailed"))
+    assert detailed["std_dev"] ** 2 == pytest.approx(31.833854, rel=1e-6)
+
+
+def test_run_says_the_statement_once_and_in_json_nothing_else(run: Run, finished: Path, config: Path) -> None:
+    config = finished.parent / "input" / "config.toml"
+    command = ("run", config, "--out", finished, "--testing-key", "finished")
+    before = files_in(finished)
+    shown = run(*command)
+    assert shown.code == 0
+    assert shown.stdout.startswith("Release example\n")
+    assert "TEST RUN" in shown.stdout
+    assert shown.stderr == ""  # no stage had anything to do
+    statement = json.loads(run(*command, "--json").stdout)
+    assert statement == json.loads((finished / "release" / "privacy.json").read_bytes())
+    assert statement["seeded"] is True
+    assert files_in(finished) == before
+
+
+def test_stage_by_stage(run: Run, config: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    made = {
+        "tabulate": ("confidential/histograms", "measure"),
+        "measure": ("release/measurements", "estimate"),
+        "estimate": ("release/counts", "publish"),
+        "publish": ("release/tables", "run"),
+    }
+    for stage, (path, following) in made.items():
+        assert not (out / path).exists()
+        ended = run(stage, config, "--out", out, "--testing-key", "finished")
+        assert (ended.code, ended.stdout) == (0, f"{stage}: done; next: das {following}\n")
+        assert [line.split()[0] for line in ended.stderr.splitlines()] == [stage]  # a line for a log, not for a script
+        assert (out / path / "_committed.json").exists()
+    assert not (out / "release" / "manifest.json").exists()
+    last = run("run", config, "--out", out, "--testing-key", "finished", "--json")
+    assert json.loads(last.stdout)["release"] == "example"
+    assert last.stderr == ""
+    assert verify_release(Layout(out).release) == []
+
+
+def test_demo_needs_no_files(run: Run, tmp_path: Path) -> None:
+    command = ("demo", "--out", tmp_path / "out", "--blocks", 12, "--people", 40, "--testing-key", "a")
+    shown = run(*command, "--json")
+    assert shown.code == 0
+    assert json.loads(shown.stdout)["release"] == "demo"
+    assert api.open(tmp_path / "out").table("state", "total")["total"].tolist() == [40]
+    assert run(*command).code == 0
+    other = run("demo", "--out", tmp_path / "out", "--blocks", 13, "--people", 40, "--testing-key", "a")
+    assert other.code == 2
+    assert "holds a demo of 12 blocks and 40 people; ask for the same" in other.stderr
+
+
+def test_report_is_written_again_and_the_manifest_stays_true(run: Run, finished: Path, tmp_path: Path) -> None:
+    out = shutil.copytree(finished, tmp_path / "out")
+    page = out / "release" / "privacy.html"
+    whole = page.read_bytes()
+    page.write_bytes(b"an older page")
+    shown = run("report", out)
+    assert (shown.code, shown.stderr) == (0, "")
+    assert shown.stdout.startswith("Release example\n")
+    assert page.read_bytes() == whole
+    assert verify_release(Layout(out).release) == []
+    assert json.loads(run("report", out, "--json").stdout)["release"] == "example"
+
+    (out / "release" / "tables" / "village-total.csv").write_text("GEOID,total\n")
+    refused = run("report", out)
+    assert refused.code == 2
+    assert "tables/village-total.csv: has changed since the release; restore it" in refused.stderr
+
+    (out / "release" / "manifest.json").unlink()
+    assert "the release is not complete; run the same command again" in run("report", out).stderr
+
+
+def test_presets_are_listed_with_their_source(run: Run) -> None:
+    shown = run("presets")
+    assert shown.code == 0
+    lines = shown.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == list(presets.names())
