@@ -37,6 +37,11 @@ class FamilyView:
         """How many children there are."""
         return self.stop - self.first
 
+    @property
+    def is_leaf(self) -> bool:
+        """Whether the children are leaves of the spine."""
+        return self.level == self.work.plan.levels[-1]
+
     def unmet(self) -> ProblemsFound:
         """Say that the parts of the family did not come together; no data can cause this."""
         where = f"family {self.parent} of {self.level}"
@@ -64,7 +69,7 @@ class FamilyView:
         """What the children's own measurements, their exact facts and everything below them say of the children."""
         basis = self.work.basis
         below = None
-        if self.level != self.work.plan.levels[-1]:
+        if not self.is_leaf:
             if len(self.below) != self.units:
                 raise self.unmet()
             below = knowledge_of_all([knowledge_of(told) for told in self.below])
@@ -87,7 +92,8 @@ class FamilyView:
             parent=parent,
             measured=self.measured(),
             limits=limits_of(self.facts(), slice(None)),
-            correlated=None if known is None else distance(work.basis, known, cells),
+            # Leaves know what was measured of them and nothing else: the plain distance is theirs already.
+            correlated=None if known is None or self.is_leaf else distance(work.basis, known, cells),
         )
 
 

@@ -28,7 +28,7 @@ from das.estimation.verify import residual, tolerance
 
 __all__ = ["solve_fast"]
 
-_GUESS_AFTER = (8, 16, 32, 64)
+_GUESS_AFTER = (24, 16, 32, 64)
 """Iterations before the first guess, and before each further one if the one before did not settle."""
 _RELAXATION = 1.6
 _MEMORY = 6

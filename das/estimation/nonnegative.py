@@ -21,7 +21,7 @@ from scipy import sparse
 
 from das.estimation.grouping import Grouping, group_cells
 from das.estimation.known import Known, free_cells, infeasible, known_groups
-from das.estimation.problem import NO_LIMIT, FamilyProblem, Solution
+from das.estimation.problem import NO_LIMIT, FamilyProblem, Measured, Solution
 from das.estimation.verify import VerificationError, require_feasible, residual, tolerance
 
 __all__ = ["clean", "closed_form", "solve"]
@@ -105,9 +105,9 @@ def closed_form(problem: FamilyProblem, known: tuple[Known, ...], free: NDArray[
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """A quadratic program: minimise 1/2 z' diag(curvature) z + slope' z under linear rows."""
+    """A quadratic program: minimise 1/2 z' curvature z + slope' z under linear rows."""
 
-    curvature: NDArray[np.float64]
+    curvature: sparse.csc_array
     slope: NDArray[np.float64]
     positive: int  # the first so many variables are cells and not negative
     equal: sparse.csr_array
@@ -126,13 +126,7 @@ def _program(problem: FamilyProblem, known: tuple[Known, ...], free: NDArray[np.
     measured = [(group_cells(q.query, problem.cells), q) for q in problem.measured]
     layout = _Layout.of([g for g, _ in measured] + [facts.grouping for facts in known], n, number)
 
-    curvature, slope = np.zeros(layout.size), np.zeros(layout.size)
-    for grouping, query in measured:
-        at = layout.variables(grouping)
-        seen = at >= 0
-        curvature[at[seen]] += 2.0 / query.variance
-        slope[at[seen]] -= 2.0 / query.variance * query.values[:, grouping.answers][seen]
-
+    curvature, slope = _objective(problem, layout, measured, number)
     rows, right = [layout.chain], [np.zeros(layout.chain.shape[0])]
     if problem.parent is not None:
         rows.append(sparse.csr_array((np.ones(len(cell)), (cell, np.arange(len(cell)))), (m, layout.size)))
@@ -159,6 +153,29 @@ def _program(problem: FamilyProblem, known: tuple[Known, ...], free: NDArray[np.
         lower=np.concatenate([*lower, np.zeros(0)]),
         upper=np.concatenate([*upper, np.zeros(0)]),
     )
+
+
+def _objective(
+    problem: FamilyProblem, layout: _Layout, measured: list[tuple[Grouping, Measured]], number: NDArray[np.int64]
+) -> tuple[sparse.csc_array, NDArray[np.float64]]:
+    """Squared misfits on the chained sums; or, for correlated estimates, their dense quadratic on the cells."""
+    slope = np.zeros(layout.size)
+    if problem.correlated is None:
+        diagonal = np.zeros(layout.size)
+        for grouping, query in measured:
+            at = layout.variables(grouping)
+            seen = at >= 0
+            diagonal[at[seen]] += 2.0 / query.variance
+            slope[at[seen]] -= 2.0 / query.variance * query.values[:, grouping.answers][seen]
+        return sparse.diags_array(diagonal, format="csc"), slope
+    distance, blocks = problem.correlated, []
+    for child, at in enumerate(number):
+        inside = np.flatnonzero(at >= 0)
+        whole = distance.curvature if distance.curvature.ndim == 2 else distance.curvature[child]
+        blocks.append(2.0 * whole[np.ix_(inside, inside)])
+        slope[at[inside]] = -2.0 * (whole @ distance.reference[child] + distance.pull[child])[inside]
+    rest = layout.size - sum(len(block) for block in blocks)
+    return sparse.csc_array(sparse.block_diag([*blocks, sparse.csc_array((rest, rest))], format="csc")), slope
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +224,7 @@ class _Layout:
 
 def _run(program: _Program, solver: str, settings: dict[str, float | bool]) -> tuple[NDArray[np.float64] | None, int]:
     z = cp.Variable(len(program.slope))
-    curvature = sparse.diags_array(program.curvature, format="csc")
-    loss = 0.5 * quad_form(z, curvature, assume_PSD=True) + program.slope @ z
+    loss = 0.5 * quad_form(z, program.curvature, assume_PSD=True) + program.slope @ z
     rows = [z[: program.positive] >= 0]
     if program.equal.shape[0]:
         rows.append(program.equal @ z == program.equal_to)

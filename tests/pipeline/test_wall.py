@@ -7,6 +7,7 @@ import hmac
 import json
 import os
 import pickle
+import random
 import re
 import shutil
 import signal
@@ -17,12 +18,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 import pytest
 
 import das
 from das import cli
+from das.checks import check
 from das.encoding import Encoded
 from das.engine import find_engine
+from das.errors import BudgetError, InputError
 from das.noise.stream import RunKey
 from das.records import Batch
 from das.release.ledger import Ledger
@@ -84,7 +89,7 @@ def test_without_the_ledger_nothing_is_called_a_release(starter: Path, tmp_path:
     find_engine().run(plan, out, upto="measure")
     ledger = starter.parent / "ledger.sqlite"
     ledger.rename(tmp_path / "elsewhere")
-    with pytest.raises(das.errors.BudgetError, match="the ledger is gone; restore it"):
+    with pytest.raises(BudgetError, match="the ledger is gone; restore it"):
         das.run(plan, out=out)
     assert not ledger.exists()
     assert not (out / "release" / "manifest.json").exists()
@@ -151,6 +156,32 @@ def test_a_count_shows_in_no_complaint_about_it(
         assert file in stderr
         assert "row" in stderr
         assert not shows(stdout.encode() + stderr.encode())
+
+
+@pytest.mark.parametrize("name", ["counts.csv", "counts.parquet"])
+def test_no_damage_to_a_file_makes_a_message_quote_it(name: str, starter: Path) -> None:
+    """Random bytes lost, changed and added: each time a problem that names the file, or nothing, and no other error."""
+    rows = [("N13", "f", "65+", PLANTED), ("N11", "m", "0-14", PLANTED), ("S11", "f", "25-64", PLANTED)] * 4
+    path = starter.parent / name
+    table = pa.table({n: [row[i] for row in rows] for i, n in enumerate(("village", "sex", "age", "count"))})
+    pa_csv.write_csv(table, path) if path.suffix == ".csv" else pq.write_table(table, path)
+    starter.write_text(starter.read_text().replace('microdata = "people.csv"', f'histograms = "{name}"'))
+    plan, whole, rng = das.load(starter), path.read_bytes(), random.Random(PLANTED)
+    assert check(plan)["ok"]
+    messages = []
+    for _ in range(80):
+        content = bytearray(whole)
+        for _ in range(rng.randint(1, 3)):
+            at = rng.randrange(len(content))
+            junk = rng.choice([b'"', b"\n", b",", b"\0", b"\xff\xfe", b"\r", b"-", bytes([rng.randrange(256)])])
+            content[at : at + rng.choice([0, 1, 5, 5_000])] = junk
+        path.write_bytes(content)
+        try:
+            check(plan)
+        except InputError as error:
+            messages.append(str(error))
+    assert len(messages) > 40
+    assert all(name in message and not shows(message.encode()) for message in messages)
 
 
 def test_a_count_shows_in_no_complaint_about_a_bound_that_it_breaks(
