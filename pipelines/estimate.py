@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from das.encoding import Encoded, merge
 from das.estimation import estimate_family
-from das.estimation.information import pass_down, pool
+from das.estimation.learning import pass_down, pool
 from das.estimation.problem import FamilyEstimate
 from das.release.counts import table_of_counts
 from das.release.durable import write_atomically

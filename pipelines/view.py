@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from das.errors import Problem, ProblemsFound
-from das.estimation.information import Exact, Knowledge, condition, distance, learn
+from das.estimation.learning import Exact, Knowledge, condition, distance, learn
 from das.estimation.problem import FamilyProblem, Measured
 from das.facts import Fact, limits_of
 from das.release.parts import families

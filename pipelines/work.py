@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from das.estimation.basis import Basis
+from das.estimation.blocks import Basis
 from das.plan import Plan
 from das.release.measurements import numbers_per_unit
 from das.release.parts import Part, parts_of

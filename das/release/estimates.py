@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from das.estimation.basis import Basis, Floats
-from das.estimation.information import Knowledge
+from das.estimation.blocks import Basis, Floats
+from das.estimation.learning import Knowledge
 from das.plan import Plan
 
 __all__ = ["table_of_estimates"]

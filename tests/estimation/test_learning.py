@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from das.errors import ConfigError
-from das.estimation.basis import Basis
-from das.estimation.information import Exact, Knowledge, condition, distance, learn, pass_down, pool
+from das.estimation.blocks import Basis
+from das.estimation.learning import Exact, Knowledge, condition, distance, learn, pass_down, pool
 from das.estimation.problem import Measured
 from das.query import Query, parse_query
 from das.schema import Attribute, Schema

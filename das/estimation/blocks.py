@@ -1,0 +1,220 @@
+"""A basis in which the information of every geounit is small: one orthogonal transform per attribute.
+
+On each attribute the queries use the identity, the sum, and some recodes. Let U be the space of vectors that are
+constant on the common refinement of those recodes (just the constants, if there are none). The identity's Gram matrix
+is I on U and on its complement; all others vanish on the complement. So for each set of attributes that are in the
+complement, the information is a small dense matrix on the product of the others' U, times an identity: equal blocks.
+The redistricting schema, 2,016 cells, comes apart into sixteen kinds of blocks of at most 3 x 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from das.query import Query
+from das.schema import Partition, Schema
+
+__all__ = ["Basis", "Blocks"]
+
+Floats = NDArray[np.float64]
+Blocks = list[Floats]
+"""One array per kind of block: ... x size x size."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An attribute's orthonormal basis: first U, the vectors that some recode tells apart, then its complement."""
+
+    matrix: Floats  # labels x labels, columns are basis vectors
+    shared: int  # how many of them span U
+
+    @classmethod
+    def of(cls, size: int, partitions: Iterable[Partition]) -> Axis:
+        recodes = [p for p in partitions if not p.is_identity and not p.is_everything]
+        codes = [tuple(int(p.group_of[label]) for p in recodes) for label in range(size)]
+        groups = sorted(set(codes), key=codes.index)
+        indicators = np.array([[float(code == group) for group in groups] for code in codes])
+        shared = indicators / np.sqrt(indicators.sum(axis=0))
+        # Helmert's contrasts within each group span the complement, and come out the same on every machine.
+        rest = []
+        for group in groups:
+            members = [label for label in range(size) if codes[label] == group]
+            for j in range(1, len(members)):
+                contrast = np.zeros(size)
+                contrast[members[:j]], contrast[members[j]] = 1.0, -j
+                rest.append(contrast / np.sqrt(j * (j + 1)))
+        return cls(np.column_stack([shared, *rest]), len(groups))
+
+    @property
+    def u(self) -> Floats:
+        """Orthonormal columns that span U."""
+        return self.matrix[:, : self.shared]
+
+    def gram(self, partition: Partition) -> Floats:
+        """The partition's Gram matrix on U."""
+        if partition.is_identity:
+            return np.eye(self.shared)
+        map_ = np.zeros((len(partition.groups), partition.size))
+        map_[partition.group_of, np.arange(partition.size)] = 1.0
+        return np.asarray((map_ @ self.u).T @ (map_ @ self.u))
+
+    def rows(self, partition: Partition) -> Floats:
+        """Orthonormal columns, in U's coordinates, that span what the partition sees of U."""
+        if partition.is_identity:
+            return np.eye(self.shared)
+        indicators = np.zeros((partition.size, len(partition.groups)))
+        indicators[np.arange(partition.size), partition.group_of] = 1.0
+        return np.asarray(self.u.T @ (indicators / np.sqrt(indicators.sum(axis=0))))
+
+
+@dataclass(frozen=True)
+class Basis:
+    """The product of the attributes' bases, and where each kind of block lies among the coefficients.
+
+    Examples
+    --------
+    >>> from das.schema import Attribute
+    >>> from das.query import parse_query
+    >>> schema = Schema((Attribute("sex", ("f", "m")), Attribute("age", ("0-17", "18-64", "65+"))))
+    >>> queries = [parse_query(schema, name) for name in ("total", "sex", "detailed")]
+    >>> basis = Basis.of(schema, queries)
+    >>> [where.shape for where in basis.where]
+    [(1, 1), (2, 1), (1, 1), (2, 1)]
+    >>> counts = np.arange(6.0)
+    >>> np.allclose(basis.to_cells(basis.to_coefficients(counts)), counts)
+    True
+    """
+
+    schema: Schema
+    axes: tuple[Axis, ...]
+
+    @classmethod
+    def of(cls, schema: Schema, queries: Sequence[Query]) -> Basis:
+        """Make the basis that suits a set of queries."""
+        return cls(
+            schema,
+            tuple(Axis.of(size, [query.factors[at] for query in queries]) for at, size in enumerate(schema.shape)),
+        )
+
+    @cached_property
+    def kinds(self) -> list[tuple[bool, ...]]:
+        """For each kind of block, which attributes are in the complement; kinds with no vector are left out."""
+        every = product((False, True), repeat=len(self.axes))
+        return [
+            k for k in every if all(len(a.matrix) > a.shared or not out for a, out in zip(self.axes, k, strict=True))
+        ]
+
+    @cached_property
+    def where(self) -> list[NDArray[np.int64]]:
+        """For each kind, the coefficients' numbers: copies x size."""
+        numbers = np.arange(self.schema.size).reshape(self.schema.shape)
+        out = []
+        for kind in self.kinds:
+            part = numbers[
+                tuple(slice(a.shared, None) if o else slice(a.shared) for a, o in zip(self.axes, kind, strict=True))
+            ]
+            outside = [i for i, o in enumerate(kind) if o]
+            inside = [i for i, o in enumerate(kind) if not o]
+            copies = int(np.prod([part.shape[i] for i in outside], dtype=np.int64))
+            out.append(part.transpose(*outside, *inside).reshape(copies, -1))
+        return out
+
+    def to_coefficients(self, cells: Floats) -> Floats:
+        """Transform vectors over cells, along the last axis."""
+        return self._transform(cells, [axis.matrix for axis in self.axes])
+
+    def to_cells(self, coefficients: Floats) -> Floats:
+        """Transform back."""
+        return self._transform(coefficients, [axis.matrix.T for axis in self.axes])
+
+    def _transform(self, vectors: Floats, matrices: list[Floats]) -> Floats:
+        lead = vectors.shape[:-1]
+        out = vectors.reshape(-1, *self.schema.shape)
+        for at, matrix in enumerate(matrices):
+            out = np.moveaxis(np.moveaxis(out, at + 1, -1) @ matrix, -1, at + 1)
+        return np.ascontiguousarray(out).reshape(*lead, self.schema.size)
+
+    def information(self, queries: Iterable[tuple[Query, float]]) -> Blocks:
+        """Sum of Gram matrices, each times its weight (one over a variance), block by block."""
+        blocks = [np.zeros((where.shape[1], where.shape[1])) for where in self.where]
+        for query, weight in queries:
+            for block, kind in zip(blocks, self.kinds, strict=True):
+                if _sees(query, kind):
+                    block += weight * self._product(kind, [a.gram(f) for a, f in self._pairs(query)])
+        return blocks
+
+    def rows(self, query: Query) -> list[Floats | None]:
+        """For each kind, orthonormal columns that span what the query sees of a block; ``None`` for nothing."""
+        pairs = [a.rows(f) for a, f in self._pairs(query)]
+        return [self._product(kind, pairs) if _sees(query, kind) else None for kind in self.kinds]
+
+    def spread(self, query: Query, values: Floats) -> Floats:
+        """Coefficients of the smallest table with these answers: each answer shared evenly among its cells."""
+        members = np.bincount(query.index, minlength=query.size)
+        return self.to_coefficients((values / members)[..., query.index])
+
+    def multiply(self, coefficients: Floats, blocks: Blocks) -> Floats:
+        """Apply a symmetric operator, block by block; leading axes of both go together."""
+        out = np.zeros_like(coefficients)
+        for where, block in zip(self.where, blocks, strict=True):
+            out[..., where] = coefficients[..., where] @ block
+        return out
+
+    def kernel(self, cells: NDArray[np.int64], blocks: Blocks) -> Floats:
+        """Entries of an operator between the given cells: ... x cells x cells."""
+        codes = np.unravel_index(cells, self.schema.shape)
+        out: Floats = np.zeros((*blocks[0].shape[:-2], len(cells), len(cells)))
+        for kind, block in zip(self.kinds, blocks, strict=True):
+            inside = [a.u[code] for a, code, o in zip(self.axes, codes, kind, strict=True) if not o]
+            vectors: Floats = np.ones((len(cells), 1))
+            for rows in inside:
+                vectors = (vectors[:, :, None] * rows[:, None, :]).reshape(len(cells), -1)
+            term = vectors @ block @ vectors.T
+            for axis, code, o in zip(self.axes, codes, kind, strict=True):
+                if o:
+                    beside = np.eye(len(axis.matrix)) - axis.u @ axis.u.T
+                    term = term * beside[code[:, None], code]
+            out += term
+        return out
+
+    def variances(self, query: Query, blocks: Blocks) -> Floats:
+        """Variance of each answer of a query when the blocks are a covariance: ... x answers."""
+        lead = blocks[0].shape[:-2]
+        out: Floats = np.zeros((*lead, query.size))
+        for kind, block in zip(self.kinds, blocks, strict=True):
+            if not _sees(query, kind):
+                continue
+            inside, weights = np.ones((1, 1)), np.ones(1)
+            for (axis, factor), o in zip(self._pairs(query), kind, strict=True):
+                sums = np.stack([axis.u[list(group)].sum(axis=0) for group in factor.groups])
+                if o:  # the identity: each label by itself, its part in the complement
+                    grown = 1.0 - (sums**2).sum(axis=1)
+                    inside = np.repeat(inside, len(grown), axis=0)
+                    weights = (weights[:, None] * grown).reshape(-1)
+                else:
+                    inside = (inside[:, None, :, None] * sums[None, :, None, :]).reshape(len(inside) * len(sums), -1)
+                    weights = np.repeat(weights, len(sums))
+            out += ((inside @ block) * inside).sum(axis=-1) * weights
+        return out
+
+    def _pairs(self, query: Query) -> list[tuple[Axis, Partition]]:
+        return list(zip(self.axes, query.factors, strict=True))
+
+    @staticmethod
+    def _product(kind: tuple[bool, ...], matrices: list[Floats]) -> Floats:
+        inside = [matrix for matrix, outside in zip(matrices, kind, strict=True) if not outside]
+        out: Floats = np.ones((1, 1))
+        for matrix in inside:
+            out = np.asarray(np.kron(out, matrix), dtype=np.float64)
+        return out
+
+
+def _sees(query: Query, kind: tuple[bool, ...]) -> bool:
+    """A query sees the complement of an attribute only if it keeps the attribute whole."""
+    return all(factor.is_identity or not outside for factor, outside in zip(query.factors, kind, strict=True))
