@@ -249,8 +249,8 @@ class EstimateSettings(Section):
     """How measurements become counts."""
 
     engine: Literal["nonnegative-l2"] = "nonnegative-l2"
-    information: Literal["full", "level"] = "level"
-    solver: Literal["fast", "cvxpy"] = "cvxpy"
+    information: Literal["full", "level"] = "full"
+    solver: Literal["fast", "cvxpy"] = "fast"
 
 
 class OutputSettings(Section):

@@ -13,6 +13,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from das.encoding import Encoded, merge
 from das.estimation import estimate_family
@@ -130,6 +131,14 @@ class EstimateFamily(beam.DoFn):
 
     def __init__(self, work: Work, level: str) -> None:
         self.work, self.level = work, level
+
+    def setup(self) -> None:
+        """Give linear algebra one thread: families are small, and its sums must not depend on the number of cores."""
+        self._threads = threadpool_limits(limits=1)
+
+    def teardown(self) -> None:
+        """Give the threads back."""
+        self._threads.restore_original_limits()
 
     def process(self, element: Joined) -> Iterator[Keyed]:
         """Yield the parent's position, the children's counts and the diagnostics."""

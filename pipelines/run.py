@@ -123,6 +123,7 @@ class _Run:
         if not committed(release.measurements):
             if tabulated is None:
                 raise UsageError(Problem(str(self.layout.root), "holds no histograms", "run `das tabulate` first"))
+            self._require_unchanged(confidential.histograms)
             spine_path = confidential.histograms / "spine.parquet"
             reading = Work(self.plan, spine_path, confidential.histograms)
             facts = facts_of(self.plan, reading.spine, true_answers_of(reading, confidential.histograms))

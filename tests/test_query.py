@@ -18,7 +18,7 @@ LETTERS = "abcd"
 
 
 def attribute(draw: st.DrawFn, name: str) -> Attribute:
-    labels = tuple(LETTERS[: draw(st.integers(1, 4))])
+    labels = tuple(draw(st.permutations(LETTERS))[: draw(st.integers(1, 4))])
     recodes = {}
     for number in range(draw(st.integers(0, 2))):
         group = [draw(st.integers(0, 2)) for _ in labels]
@@ -127,6 +127,13 @@ def test_each_cell_is_covered_exactly_once(query: Query) -> None:
 @given(queries())
 def test_labels_follow_the_order_of_the_answers(query: Query) -> None:
     assert list(query.labels()) == matrix_of(query)[1]
+
+
+def test_labels_keep_the_order_of_the_schema() -> None:
+    assert list(parse_query(SCHEMA, "age").labels()) == [("y",), ("m",), ("o",)]
+    turned = parse_query(SCHEMA, "votingage * sex")
+    assert list(turned.labels()) == [("f", "minor"), ("f", "adult"), ("m", "minor"), ("m", "adult")]
+    assert list(parse_query(SCHEMA, "total").labels()) == [()]
 
 
 @settings(max_examples=50)

@@ -236,6 +236,14 @@ def test_what_cannot_be_read_is_named_and_not_shown(country: Country, kind: str)
         assert str(country.folder) not in line
 
 
+def test_a_count_in_the_place_of_a_name_is_not_suggested(country: Country) -> None:
+    """A column called 2020, and a file without a header whose first count is 2021."""
+    country.file("counts.csv", "01001,f,0-17,2021\n")
+    found = complaints(country.plan(input={"histograms": "counts.csv", "count": "2020"}))
+    assert len(found) == 4
+    assert "2021" not in "\n".join(found)
+
+
 def test_all_files_are_complained_about_at_once(country: Country) -> None:
     country.file("a.csv", "geocode,age\n01001,0-17\n")
     country.file("b.csv", "")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from das.estimation.families import solve_fast
 from das.estimation.known import known_groups
 from das.estimation.nonnegative import solve
-from das.estimation.problem import Diagnostics, FamilyEstimate, FamilyProblem
+from das.estimation.problem import Diagnostics, FamilyEstimate, FamilyProblem, Solution
 from das.estimation.rounding import round_family
 from das.estimation.verify import require_feasible
 
 __all__ = ["SOLVERS", "estimate_family"]
 
-SOLVERS = {"cvxpy": solve}
+SOLVERS: dict[str, Callable[[FamilyProblem], Solution]] = {"cvxpy": solve, "fast": solve_fast}
 """Solvers of the real-valued problem by name; all of them find the same optimum."""
 
 

@@ -56,7 +56,7 @@ def settle(
     --------
     Two children share three people in each of two cells; the first would rather have none of the second cell.
 
-    >>> distance = Quadratic(curvature=np.eye(2), reference=np.array([[2.0, -1.0], [1.0, 2.0]]), pull=np.zeros((2, 2)),
+    >>> distance = Quadratic(curvature=np.eye(2), reference=np.array([[2.0, -3.0], [1.0, 2.0]]), pull=np.zeros((2, 2)),
     ...                      constant=0.0, modulus=1.0)
     >>> nothing = Rows(np.zeros((0, 2)), np.zeros((0, 2)), np.zeros((0, 2)))
     >>> everywhere = np.ones((2, 2), dtype=bool)
@@ -75,12 +75,13 @@ def settle(
         if found is None:
             return None
         x, pressed, multipliers = found
-        still = np.where(positive, x > 0.0, pressed < -_ROUNDING) & free
+        # A cell may be exactly zero with nothing pressing it down; rounding must not drive it in and out for ever.
+        scale = _ROUNDING * max(1.0, float(x.max(initial=0.0)))
+        still = np.where(positive, x > -scale, pressed < -_ROUNDING) & free
         held = binding
         if len(rows):
             sums = x @ rows.members.T
-            scale = _ROUNDING * max(1.0, float(sums.max(initial=0.0)))
-            held = np.where(~exact & (binding * multipliers < 0), 0, binding)
+            held = np.where(~exact & (binding * multipliers < -_ROUNDING), 0, binding)
             held[(binding == 0) & (sums > upper + scale)] = 1
             held[(binding == 0) & (sums < lower - scale)] = -1
         if np.array_equal(still, positive) and np.array_equal(held, binding):
@@ -97,6 +98,8 @@ def inverse_of(matrix: NDArray[np.float64]) -> NDArray[np.float64] | None:
     >>> inverse_of(np.array([[2.0, 1.0], [1.0, 1.0]])).round(12).tolist()
     [[1.0, -1.0], [-1.0, 2.0]]
     """
+    if not len(matrix):
+        return matrix
     triangle, failed = lapack.dpotrf(matrix.T, lower=1, overwrite_a=1)
     if failed:
         return None
@@ -106,9 +109,7 @@ def inverse_of(matrix: NDArray[np.float64]) -> NDArray[np.float64] | None:
     return np.asarray(inverse)
 
 
-def _open_binding(
-    positive: NDArray[np.bool_], binding: NDArray[np.int64], free: NDArray[np.bool_], rows: Rows
-) -> None:
+def _open_binding(positive: NDArray[np.bool_], binding: NDArray[np.int64], free: NDArray[np.bool_], rows: Rows) -> None:
     """Open the cells of each limit that binds while all its cells are at zero: it could not hold otherwise."""
     empty = (binding != 0) & (positive @ rows.members.T == 0)
     if empty.any():
@@ -149,8 +150,8 @@ class _Equations:
         """Return x, the gradient of the Lagrangian off the positive cells, and the multipliers of the limits."""
         changed = (positive != self.positive).any(axis=1) | (binding != self.binding).any(axis=1)
         flat_system = self.system.reshape(-1)
-        for c in np.flatnonzero(changed):
-            before, now = self.children[c], self._eliminate(int(c), positive[c], binding[c])
+        for c in np.flatnonzero(changed).tolist():
+            before, now = self.children[c], self._eliminate(c, positive[c], binding[c])
             if now is None:
                 return None
             if before is not None:
@@ -159,11 +160,11 @@ class _Equations:
             self.children[c] = now
         self.positive, self.binding = positive, binding
 
-        x, multipliers = np.zeros(self.linear.shape), np.zeros(binding.shape)
-        for c, child in enumerate(self.children):
-            if child is not None:
-                x[c, child.at] = child.alone
-        price = np.zeros(x.shape[1])
+        x, multipliers = np.zeros_like(self.linear), np.zeros(binding.shape)
+        eliminated = [(c, child) for c, child in enumerate(self.children) if child is not None]
+        for c, child in eliminated:
+            x[c, child.at] = child.alone
+        price = np.zeros(self.linear.shape[1])
         if self.parent is not None:
             # Where limits fix every child's total the prices have a level that does not matter; a ridge chooses one.
             system = self.system.copy()
@@ -172,12 +173,11 @@ class _Equations:
             _, price, failed = lapack.dposv(system.T, x.sum(axis=0) - self.parent, overwrite_a=1)
             if failed:
                 return None
-            for c, child in enumerate(self.children):
-                if child is not None:
-                    x[c, child.at] -= child.inverse @ price[child.at]
+            for c, child in eliminated:
+                x[c, child.at] -= child.inverse @ price[child.at]
         pressed = self.distance.slope(x) + price
-        for c, child in enumerate(self.children):
-            if child is not None and len(child.active):
+        for c, child in eliminated:
+            if len(child.active):
                 multipliers[c, child.active] = -(pressed[c, child.at] @ child.toward)
         if len(self.rows):
             pressed += multipliers @ self.rows.members

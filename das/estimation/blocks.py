@@ -9,6 +9,7 @@ The redistricting schema, 2,016 cells, comes apart into sixteen kinds of blocks 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -63,6 +64,26 @@ class Axis:
         map_ = np.zeros((len(partition.groups), partition.size))
         map_[partition.group_of, np.arange(partition.size)] = 1.0
         return np.asarray((map_ @ self.u).T @ (map_ @ self.u))
+
+    @property
+    def pairs(self) -> int:
+        """How many kinds of pairs of labels an operator can tell apart: their groups, and whether they are equal."""
+        return self.shared**2 + self.shared
+
+    def pair_of(self, code: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Kind of each pair of the given labels: pairs of groups first, then equal labels by group."""
+        group = self.u.argmax(axis=1)[code]
+        apart = group[:, None] * self.shared + group
+        return np.asarray(np.where(code[:, None] == code, self.shared**2 + group[:, None], apart))
+
+    def parts(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats, Floats]:
+        """For each kind of pair its two groups, the product of its parts in U, and that of its parts beside U."""
+        first, second = np.divmod(np.arange(self.shared**2), self.shared)
+        size = 1.0 / (self.u.max(axis=0) ** 2)
+        both = np.arange(self.shared)
+        beside = np.concatenate([np.where(first == second, -1.0 / size[first], 0.0), 1.0 - 1.0 / size])
+        first, second = np.concatenate([first, both]), np.concatenate([second, both])
+        return first, second, 1.0 / np.sqrt(size[first] * size[second]), beside
 
     def rows(self, partition: Partition) -> Floats:
         """Orthonormal columns, in U's coordinates, that span what the partition sees of U."""
@@ -182,6 +203,48 @@ class Basis:
                     term = term * beside[code[:, None], code]
             out += term
         return out
+
+    @property
+    def pairs(self) -> int:
+        """How many kinds of pairs of cells an operator can tell apart."""
+        return math.prod(axis.pairs for axis in self.axes)
+
+    def pair_of(self, cells: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Kind of each pair of the given cells: cells x cells."""
+        kinds = np.zeros((len(cells), len(cells)), dtype=np.int64)
+        for axis, code in zip(self.axes, np.unravel_index(cells, self.schema.shape), strict=True):
+            kinds = kinds * axis.pairs + axis.pair_of(code)
+        return kinds
+
+    def entries(self, blocks: Blocks) -> Floats:
+        """Entry of an operator for each kind of pair of cells: ... x kinds.
+
+        Examples
+        --------
+        >>> from das.schema import Attribute
+        >>> from das.query import parse_query
+        >>> schema = Schema((Attribute("sex", ("f", "m")), Attribute("age", ("0-17", "18-64", "65+"))))
+        >>> basis = Basis.of(schema, [parse_query(schema, "sex")])
+        >>> blocks = basis.information([(parse_query(schema, "sex"), 2.0)])
+        >>> basis.entries(blocks).take(basis.pair_of(np.array([0, 1, 3]))).round(9).tolist()
+        [[2.0, 2.0, 0.0], [2.0, 2.0, 0.0], [0.0, 0.0, 2.0]]
+        """
+        lead = blocks[0].shape[:-2]
+        out: Floats = np.zeros((*lead, *(axis.pairs for axis in self.axes)))
+        for kind, block in zip(self.kinds, blocks, strict=True):
+            sizes = [axis.shared for axis, outside in zip(self.axes, kind, strict=True) if not outside]
+            part, left = block.reshape((*lead, *sizes, *sizes)), len(sizes)
+            # One attribute after the other: its two indices in U, or none, become the kinds of pairs of its labels.
+            for axis, outside in zip(self.axes, kind, strict=True):
+                first, second, inside, beside = axis.parts()
+                if outside:
+                    part = part[..., None] * beside
+                else:
+                    left -= 1
+                    part = np.moveaxis(np.moveaxis(part, len(lead), -1), len(lead) + left, -1)
+                    part = part[..., first, second] * inside
+            out += part
+        return out.reshape((*lead, -1))
 
     def variances(self, query: Query, blocks: Blocks) -> Floats:
         """Variance of each answer of a query when the blocks are a covariance: ... x answers."""

@@ -2,11 +2,11 @@
 
     minimise distance(x)  over tables x (each cell's people shared among the children)  with limits L <= B x <= U
 
-The guess comes from a few iterations of Douglas and Rachford (1956; Eckstein and Bertsekas 1992): one half minimises the
-quadratic, by one matrix multiplication for all children; the other projects each cell onto a simplex and each limited
-sum onto its interval. Limits that are exact for every child join the first half. Anderson's acceleration (1965; Walker
-and Ni 2011) makes ten iterations do for a hundred. The active-set method takes it from there to the optimum, and a
-lower bound on all tables says how good that is.
+The guess comes from a few iterations of Douglas and Rachford (1956; Eckstein and Bertsekas 1992): one half minimises
+the quadratic, by one matrix multiplication for all children; the other projects each cell onto a simplex and each
+limited sum onto its interval. Limits that are exact for every child join the first half. Anderson's acceleration (1965;
+Walker and Ni 2011) makes ten iterations do for a hundred. The active-set method takes it from there to the optimum, and
+a lower bound on all tables says how good that is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from das.estimation.verify import residual, tolerance
 
 __all__ = ["solve_fast"]
 
-_GUESS_AFTER = (24, 16, 32, 64)
+_GUESS_AFTER = (12, 12, 24, 48)
 """Iterations before the first guess, and before each further one if the one before did not settle."""
 _RELAXATION = 1.6
 _MEMORY = 6
@@ -93,7 +93,7 @@ def _guesses(distance: Quadratic, shares: Shares, rows: Rows) -> Iterator[tuple[
 
     The state stacks a table (cells x children) and the limited sums, as steps from the distance's reference.
     """
-    exact = rows.exact.all(axis=1)
+    exact = np.asarray(rows.exact.all(axis=1))
     loose = rows.pick(~exact)
     half = _QuadraticHalf.of(distance, rows.pick(exact), loose, shares.parent)
     if half is None:
@@ -201,8 +201,8 @@ class _Anderson:
 
     @classmethod
     def of(cls, shape: tuple[int, int]) -> _Anderson:
-        past = (_MEMORY, *shape)
-        return cls(*(np.zeros(shape) for _ in range(4)), np.zeros(past), np.zeros(past), np.zeros((_MEMORY, _MEMORY)))
+        now, past = [np.zeros(shape) for _ in range(4)], [np.zeros((_MEMORY, *shape)) for _ in range(2)]
+        return cls(now[0], now[1], now[2], now[3], past[0], past[1], np.zeros((_MEMORY, _MEMORY)))
 
     def advance(self, length: float) -> NDArray[np.float64]:
         """Return the next state; a step that grew in length says that the past misleads."""

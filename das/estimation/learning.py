@@ -135,9 +135,14 @@ def distance(basis: Basis, known: Knowledge, cells: NDArray[np.int64]) -> Quadra
     alike = all(
         np.array_equal(np.broadcast_to(first, block.shape), block) for first, block in zip(one, precision, strict=True)
     )
-    curvature = basis.kernel(cells, one)[0] if alike else basis.kernel(cells, precision)
+    # Most pairs of cells are of few kinds; where they are not, each pair is a kind of its own.
+    few = basis.pairs <= len(cells) ** 2
+    chosen = one if alike else precision
+    kinds = basis.pair_of(cells) if few else np.arange(len(cells) ** 2).reshape(len(cells), -1)
+    table = basis.entries(chosen) if few else basis.kernel(cells, chosen).reshape(len(chosen[0]), -1)
     return Quadratic(
-        curvature=curvature,
+        curvature=table[0].take(kinds) if alike else table,
+        kinds=None if alike else kinds,
         reference=estimates[:, cells],
         pull=pulled[:, cells],
         constant=float((outside * pulled).sum()),

@@ -99,16 +99,22 @@ def closed_form(problem: FamilyProblem, known: tuple[Known, ...], free: NDArray[
         x = np.where(free, problem.parent.astype(np.float64), 0.0)
     missed = residual(problem, known, x)
     if missed > 0:
-        raise infeasible(problem) or VerificationError(f"{problem.name}: a constraint is missed by {missed:.2g} persons")
+        raise infeasible(problem) or VerificationError(
+            f"{problem.name}: a constraint is missed by {missed:.2g} persons"
+        )
     return Solution(x=x, solver="closed-form", residual=0.0, gap=0.0, iterations=0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """A quadratic program: minimise 1/2 z' curvature z + slope' z under linear rows."""
+    """A quadratic program: minimise s' curvature s + 2 slope' s under linear rows on z = centre + s.
+
+    Around the measured values the objective is as small as the noise, which gives relative tolerances a meaning.
+    """
 
     curvature: sparse.csc_array
     slope: NDArray[np.float64]
+    centre: NDArray[np.float64]
     positive: int  # the first so many variables are cells and not negative
     equal: sparse.csr_array
     equal_to: NDArray[np.float64]
@@ -126,7 +132,7 @@ def _program(problem: FamilyProblem, known: tuple[Known, ...], free: NDArray[np.
     measured = [(group_cells(q.query, problem.cells), q) for q in problem.measured]
     layout = _Layout.of([g for g, _ in measured] + [facts.grouping for facts in known], n, number)
 
-    curvature, slope = _objective(problem, layout, measured, number)
+    curvature, slope, centre = _objective(problem, layout, measured, number)
     rows, right = [layout.chain], [np.zeros(layout.chain.shape[0])]
     if problem.parent is not None:
         rows.append(sparse.csr_array((np.ones(len(cell)), (cell, np.arange(len(cell)))), (m, layout.size)))
@@ -146,6 +152,7 @@ def _program(problem: FamilyProblem, known: tuple[Known, ...], free: NDArray[np.
     return _Program(
         curvature=curvature,
         slope=slope,
+        centre=centre,
         positive=len(child),
         equal=sparse.vstack(keep, format="csr") if keep else sparse.csr_array((0, layout.size)),
         equal_to=np.concatenate(right),
@@ -157,25 +164,26 @@ def _program(problem: FamilyProblem, known: tuple[Known, ...], free: NDArray[np.
 
 def _objective(
     problem: FamilyProblem, layout: _Layout, measured: list[tuple[Grouping, Measured]], number: NDArray[np.int64]
-) -> tuple[sparse.csc_array, NDArray[np.float64]]:
+) -> tuple[sparse.csc_array, NDArray[np.float64], NDArray[np.float64]]:
     """Squared misfits on the chained sums; or, for correlated estimates, their dense quadratic on the cells."""
-    slope = np.zeros(layout.size)
+    slope, centre = np.zeros(layout.size), np.zeros(layout.size)
     if problem.correlated is None:
-        diagonal = np.zeros(layout.size)
+        precision = np.zeros(layout.size)
         for grouping, query in measured:
             at = layout.variables(grouping)
             seen = at >= 0
-            diagonal[at[seen]] += 2.0 / query.variance
-            slope[at[seen]] -= 2.0 / query.variance * query.values[:, grouping.answers][seen]
-        return sparse.diags_array(diagonal, format="csc"), slope
-    distance, blocks = problem.correlated, []
-    for child, at in enumerate(number):
-        inside = np.flatnonzero(at >= 0)
-        whole = distance.curvature if distance.curvature.ndim == 2 else distance.curvature[child]
-        blocks.append(2.0 * whole[np.ix_(inside, inside)])
-        slope[at[inside]] = -2.0 * (whole @ distance.reference[child] + distance.pull[child])[inside]
+            precision[at[seen]] += 1.0 / query.variance
+            centre[at[seen]] += query.values[:, grouping.answers][seen] / query.variance
+        centre = np.divide(centre, precision, out=np.zeros_like(centre), where=precision > 0)
+        return sparse.diags_array(precision, format="csc"), slope, centre
+    free = number >= 0
+    centre[number[free]] = problem.correlated.reference[free]
+    # A cell that can only be zero is no variable, but it was estimated: the slope is that at the reference with it.
+    there = np.where(free, problem.correlated.reference, 0.0)
+    slope[number[free]] = problem.correlated.slope(there)[free]
+    blocks = [problem.correlated.block(child, np.flatnonzero(row)) for child, row in enumerate(free)]
     rest = layout.size - sum(len(block) for block in blocks)
-    return sparse.csc_array(sparse.block_diag([*blocks, sparse.csc_array((rest, rest))], format="csc")), slope
+    return sparse.csc_array(sparse.block_diag([*blocks, sparse.csc_array((rest, rest))], format="csc")), slope, centre
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,16 +231,17 @@ class _Layout:
 
 
 def _run(program: _Program, solver: str, settings: dict[str, float | bool]) -> tuple[NDArray[np.float64] | None, int]:
-    z = cp.Variable(len(program.slope))
-    loss = 0.5 * quad_form(z, program.curvature, assume_PSD=True) + program.slope @ z
-    rows = [z[: program.positive] >= 0]
+    step, centre = cp.Variable(len(program.slope)), program.centre
+    loss = quad_form(step, program.curvature, assume_PSD=True) + 2.0 * program.slope @ step
+    rows = [step[: program.positive] >= -centre[: program.positive]]
     if program.equal.shape[0]:
-        rows.append(program.equal @ z == program.equal_to)
+        rows.append(program.equal @ step == program.equal_to - program.equal @ centre)
+    bounded, from_centre = step[program.bounded], centre[program.bounded]
     low, high = program.lower > 0, program.upper < NO_LIMIT
     if low.any():
-        rows.append(z[program.bounded[low]] >= program.lower[low])
+        rows.append(bounded[low] >= (program.lower - from_centre)[low])
     if high.any():
-        rows.append(z[program.bounded[high]] <= program.upper[high])
+        rows.append(bounded[high] <= (program.upper - from_centre)[high])
     task = cp.Problem(cp.Minimize(loss), rows)
     try:
         with warnings.catch_warnings():
@@ -240,9 +249,9 @@ def _run(program: _Program, solver: str, settings: dict[str, float | bool]) -> t
             task.solve(solver=solver, **settings)  # type: ignore[no-untyped-call]
     except cp.error.SolverError:
         return None, 0
-    if z.value is None or not np.isfinite(z.value).all():
+    if step.value is None or not np.isfinite(step.value).all():
         return None, 0
-    return np.asarray(z.value, dtype=np.float64), int(task.solver_stats.num_iters or 0)
+    return centre + np.asarray(step.value, dtype=np.float64), int(task.solver_stats.num_iters or 0)
 
 
 def clean(problem: FamilyProblem, x: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -85,14 +85,14 @@ class Quadratic:
     def bend(self, step: NDArray[np.float64]) -> NDArray[np.float64]:
         """Multiply each child's row by its curvature."""
         if self.kinds is None:
-            return step @ self.curvature
+            return np.asarray(step @ self.curvature)
         return np.stack([row.take(self.kinds) @ part for row, part in zip(self.curvature, step, strict=True)])
 
     def block(self, child: int, cells: NDArray[np.int64]) -> NDArray[np.float64]:
         """Curvature of a child on some of the cells, as an array of its own."""
         if self.kinds is None:
             return self.curvature.take(cells[:, None] * len(self.curvature) + cells)
-        return self.curvature[child].take(self.kinds.take(cells[:, None] * len(self.kinds) + cells))
+        return np.asarray(self.curvature[child]).take(self.kinds.take(cells[:, None] * len(self.kinds) + cells))
 
     def typical(self) -> NDArray[np.float64]:
         """Curvature of all children alike, exactly or on average."""
@@ -143,7 +143,9 @@ class FamilyProblem:
         if rows - {len(self.geocodes)}:
             raise ValueError(f"family of {self.geocodes[0]!r}: one row for each of {len(self.geocodes)} children")
         if self.correlated is not None and self.correlated.pull.shape != self.shape:
-            raise ValueError(f"family of {self.geocodes[0]!r}: linear estimates need one number for each child and cell")
+            raise ValueError(
+                f"family of {self.geocodes[0]!r}: linear estimates need one number for each child and cell"
+            )
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Nearest points of the sets a family's counts live in: each cell's people shared among the children, then limits too."""
+"""The tables a family's counts are among, the nearest of them to a point, and a bound on how near any can come."""
 
 from __future__ import annotations
 
@@ -98,13 +98,13 @@ class Rows:
     @property
     def exact(self) -> NDArray[np.bool_]:
         """Which rows leave which child no choice."""
-        return self.lower == self.upper
+        return np.asarray(self.lower == self.upper)
 
     def given(self, table: NDArray[np.float64], settled: NDArray[np.bool_]) -> Rows:
         """Return the rows of the cells that are not settled, with what the settled ones leave."""
         taken = self.members[:, settled] @ table[settled]
         left = Rows(self.members[:, ~settled], np.maximum(self.lower - taken, 0.0), self.upper - taken)
-        return left.pick(left.members.any(axis=1))
+        return left.pick(np.asarray(left.members.any(axis=1)))
 
     def pick(self, which: NDArray[np.bool_]) -> Rows:
         """Return some of the rows."""
@@ -121,7 +121,7 @@ def lower_bound(
     """Return a number that no table of the set has a smaller distance than, whatever ``at`` and ``multiplier`` are.
 
     Split the curvature into modulus times identity plus a rest R that is positive semidefinite. Replace the rest by its
-    tangent at a point w, and the limits by a Lagrangian with multipliers l: for tables y, with steps from the reference,
+    tangent at a point w, and the limits by a Lagrangian with multipliers l: for tables y, as steps from the reference,
 
         distance(y) >= constant + min over y of [modulus |y|^2 + 2 y.(R w - pull + B'l)] - w'R w - 2 (l bounds)
 

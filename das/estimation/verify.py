@@ -45,7 +45,9 @@ def tolerance(problem: FamilyProblem) -> float:
 
 
 def objective(problem: FamilyProblem, x: NDArray[np.float64]) -> float:
-    """Weighted squared distance to the measurements that the support can reach."""
+    """Distance to the linear estimates or, without them, to the measurements that the support can reach."""
+    if problem.correlated is not None:
+        return problem.correlated.value(x)
     total = 0.0
     for measured in problem.measured:
         grouping = group_cells(measured.query, problem.cells)

@@ -72,7 +72,7 @@ def ledger_text(ledger: Ledger, *, verified: bool) -> str:
     lines = [f"{'when':<22}{'data set':<14}{'kind':<10}{'amount':>22}  {'run':<12}{'plan':<12} note"]
     for entry in ledger.entries():
         lines.append(
-            f"{entry.time:<22}{entry.dataset:<14}{entry.kind:<10}{entry.amount!s:>22}  {(entry.run_id or '')[:10]:<12}"
+            f"{entry.time[:19]:<22}{entry.dataset:<14}{entry.kind:<10}{entry.amount!s:>22}  {(entry.run_id or '')[:10]:<12}"
             f"{(entry.plan_digest or '')[:10]:<12} {entry.note}"
         )
     for name in dict.fromkeys(entry.dataset for entry in ledger.entries()):

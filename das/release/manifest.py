@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from das.errors import Problem
 from das.release.durable import sha256_file
 from das.release.layout import ReleaseFolder
@@ -29,12 +31,15 @@ def commitment(sha256: str, salt: bytes) -> str:
 
 
 def files_of(release: ReleaseFolder) -> dict[str, dict[str, str | int]]:
-    """List every file of the release but the manifest itself: bytes and sha256, by relative name."""
+    """List every file of the release but the manifest itself, by relative name: bytes, sha256, and rows of tables."""
     out: dict[str, dict[str, str | int]] = {}
     for path in sorted(release.path.rglob("*")):
         relative = path.relative_to(release.path)
         if path.is_file() and path != release.manifest and not any(part.startswith(".") for part in relative.parts):
-            out[relative.as_posix()] = {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
+            entry: dict[str, str | int] = {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
+            if path.suffix == ".parquet":
+                entry["rows"] = pq.read_metadata(path).num_rows
+            out[relative.as_posix()] = entry
     return out
 
 

@@ -52,8 +52,8 @@ def config(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a finished test run, only to be read; its config is beside it."""
-    folder = tmp_path_factory.mktemp("finished")
-    das.run(das.load(write_starter(folder / "input")), out=folder / "out", testing_key="finished")
-    return folder / "out"
+def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished release and its input, only to be read."""
+    folder = tmp_path_factory.mktemp("released")
+    das.run(das.load(write_starter(folder / "input")), out=folder / "out")
+    return folder

@@ -69,28 +69,19 @@ def test_a_stated_total_is_checked(run: Run, config: Path, tmp_path: Path) -> No
     assert "the total of data set 'data' is fixed at 5, and this run states 7" in refused.stderr
 
 
-def test_a_test_run_is_listed_and_free(run: Run, finished: Path) -> None:
-    shown = run("ledger", finished, "--json")
+def test_a_test_run_is_listed_and_free(run: Run, config: Path, tmp_path: Path) -> None:
+    for out in ("one", "two"):
+        assert run("measure", config, "--out", tmp_path / out, "--testing-key", "a").code == 0
+    shown = run("ledger", tmp_path / "two", "--json")
     assert shown.code == 0
     assert kinds_of(shown) == ["testing"]
     assert json.loads(shown.stdout)["datasets"] == {"data": {"spent": "0"}}
 
 
-def test_folders_without_a_ledger(run: Run, finished: Path, tmp_path: Path) -> None:
+def test_folders_without_a_ledger(run: Run, tmp_path: Path) -> None:
     ended = run("ledger", tmp_path)
     assert ended.code == 2
     assert "holds no run of das; name the folder given to --out" in ended.stderr
-
-
-@pytest.fixture(scope="module")
-def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished real release, to be copied."""
-    import das
-    from das.starter import write_starter
-
-    folder = tmp_path_factory.mktemp("released")
-    das.run(das.load(write_starter(folder / "input")), out=folder / "out")
-    return folder
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 import das
 from das.engine import find_engine
 from das.noise.stream import RunKey
-from pipelines.measure import MeasurePart
+from pipelines.measure import MeasurePart, noisy_answers
+from pipelines.tabulate import read_histogram
 from pipelines.work import Work
 
 if TYPE_CHECKING:
@@ -28,28 +29,22 @@ Noise = dict[tuple[str, str], NDArray[np.int64]]  # (level, query) -> keys x num
 
 
 @pytest.fixture(scope="module", params=["country", "town"])
-def drawn(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Noise]:
-    """Measure the same histograms under many keys with the step that the pipeline runs; subtract the dense truth."""
+def drawn(request: pytest.FixtureRequest) -> tuple[World, Noise]:
+    """Measure the same histograms under many keys, as the pipeline's step does; subtract the dense truth."""
     world: World = request.getfixturevalue(request.param)
-    partial = tmp_path_factory.mktemp("partial")
-    key = partial / "run.key"
-    work = Work(world.plan, world.release / "facts" / "spine.parquet", partial)
+    plan, work = world.plan, Work(world.plan, world.release / "facts" / "spine.parquet", world.out)
     truth = {
-        (m.level, m.query.name): world.answer(world.truth(m.level), world.axes(m.query.name)).reshape(-1)
-        for m in world.plan.measurements
+        (m.level, m.query.name): world.answer(world.truth(m.level), world.axes(m.query.name)) for m in plan.measurements
     }
+    parts = [(part, read_histogram(part, world.out / "confidential" / "histograms")) for part in work.all_parts()]
     noise = defaultdict(list)
-    for number in range(KEYS[world.plan.name]):
-        key.write_bytes(RunKey.for_testing(f"key {number}").secret)
-        step = MeasurePart(work, world.out / "confidential" / "histograms", key)
-        step.setup()
-        for part in work.all_parts():
-            list(step.process(part))
-            table = pq.read_table(part.path(partial), columns=["query", "value"])
-            queries = np.array(table["query"].to_pylist())
-            for query in dict.fromkeys(queries.tolist()):
-                values = np.asarray(table.filter(queries == query)["value"].combine_chunks().flatten())
-                noise[part.level, query].append(values - truth[part.level, query])
+    for number in range(KEYS[plan.name]):
+        streams = RunKey.for_testing(f"key {number}").streams(plan.digest.encode())
+        for part, histogram in parts:
+            values = noisy_answers(plan, part, work.spine.geocodes(part.level), histogram, streams)
+            for m in plan.at(part.level):
+                answers, values = np.split(values, [m.query.size], axis=1)
+                noise[m.level, m.query.name].append((answers - truth[m.level, m.query.name]).reshape(-1))
     return world, {name: np.array(values) for name, values in noise.items()}
 
 

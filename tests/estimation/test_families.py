@@ -1,0 +1,217 @@
+"""The fast solver against the cvxpy reference, and its certificate against tables that were never near the optimum."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from das.errors import InfeasibleError
+from das.estimation import estimate_family, families
+from das.estimation.blocks import Basis
+from das.estimation.distance import quadratic_distance
+from das.estimation.families import solve_fast
+from das.estimation.known import free_cells, known_groups
+from das.estimation.learning import Exact, Knowledge, condition, distance, learn, pool
+from das.estimation.nonnegative import solve
+from das.estimation.problem import FamilyProblem, Limits, Measured
+from das.estimation.tables import Rows, Shares, lower_bound
+from das.estimation.verify import objective, require_exact, residual
+from das.query import parse_query
+
+LIMITED = [(), ("total",), ("quarters",), ("total", "kind"), ("kind", "age"), ("kind * age",)]
+QUERIES = ("total", "kind", "age * sex", "detailed")
+
+
+FALLBACK = {"piqp", "clarabel"}
+
+
+def agree(problem: FamilyProblem) -> None:
+    fast, reference = solve_fast(problem), solve(problem)
+    assert fast.gap <= 1e-6 or fast.solver in FALLBACK
+    assert residual(problem, known_groups(problem), fast.x) <= 1e-6
+    assert objective(problem, fast.x) == pytest.approx(objective(problem, reference.x), rel=1e-6, abs=1e-6)
+    np.testing.assert_allclose(fast.x, reference.x, atol=1e-4)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    children=st.integers(1, 6),
+    exact=st.sampled_from(LIMITED),
+    facility=st.sampled_from(LIMITED),
+    top=st.booleans(),
+)
+def test_the_optimum_is_that_of_cvxpy(small_family, seed, children, exact, facility, top):
+    agree(small_family(seed, children, queries=QUERIES, exact=exact, facility=facility, top=top))
+
+
+@pytest.mark.parametrize("children", [4, 16])
+@pytest.mark.parametrize("limits", [{}, {"facility": ("hhgq",)}, {"facility": ("hhgq",), "exact": ("total",)}])
+def test_redistricting_families_have_the_optimum_of_cvxpy(redistricting_family, children, limits):
+    family = redistricting_family(children, children, **limits)
+    agree(family)
+    assert solve_fast(family).solver == "fast"
+
+
+def with_linear_estimates(problem: FamilyProblem, seed: int) -> FamilyProblem:
+    """Let each child have children of its own, as many as it likes, that were measured too."""
+    rng = np.random.default_rng(seed)
+    schema = problem.measured[0].query.schema
+    basis = Basis.of(schema, [m.query for m in problem.measured] + [k.query for k in problem.limits])
+    told = []
+    for _ in problem.geocodes:
+        count = int(rng.integers(1, 5))
+        below = tuple(
+            Measured(query=m.query, values=rng.integers(-3, 9, (count, m.query.size)), variance=2 * m.variance)
+            for m in problem.measured
+        )
+        told.append(pool(learn(basis, below, None, count, "below")))
+    below = Knowledge(
+        np.concatenate([k.mean for k in told]),
+        [np.concatenate(blocks) for blocks in zip(*(k.covariance for k in told), strict=True)],
+    )
+    known = learn(basis, problem.measured, below, len(problem.geocodes), "here")
+    exact = tuple(Exact(k.query, k.lower) for k in problem.limits if np.array_equal(k.lower, k.upper))
+    return FamilyProblem(
+        level=problem.level,
+        geocodes=problem.geocodes,
+        cells=problem.cells,
+        parent=problem.parent,
+        measured=problem.measured,
+        limits=problem.limits,
+        correlated=distance(basis, condition(basis, known, exact), problem.cells),
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    children=st.integers(1, 5),
+    exact=st.sampled_from([(), ("total",), ("quarters",)]),
+    facility=st.sampled_from(LIMITED),
+    top=st.booleans(),
+)
+def test_correlated_estimates_have_the_optimum_of_cvxpy(small_family, seed, children, exact, facility, top):
+    family = small_family(seed, children, queries=QUERIES, exact=exact, facility=facility, top=top)
+    family = with_linear_estimates(family, seed)
+    agree(family)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    children=st.integers(2, 5),
+    exact=st.sampled_from(LIMITED),
+    facility=st.sampled_from(LIMITED),
+    far=st.sampled_from([0.0, 1.0, 30.0]),
+)
+def test_no_feasible_table_is_below_the_bound(small_family, seed, children, exact, facility, far):
+    """The hidden truth is feasible; so is the optimum; whatever point and multipliers the bound is taken at."""
+    rng = np.random.default_rng(seed)
+    family = small_family(seed, children, queries=QUERIES, exact=exact, facility=facility)
+    if not len(family.cells):
+        return
+    known = known_groups(family)
+    measure, rows = quadratic_distance(family), Rows.of(family, known)
+    shares = Shares.of(family.parent, free_cells(family, known).T)
+    best = solve(family)
+    at = best.x.T + rng.normal(0, 1 + far, best.x.T.shape)
+    bound = lower_bound(measure, shares, rows, at, rng.normal(0, far, rows.lower.shape))
+    value = measure.value(best.x)
+    assert bound <= value + 1e-6 * max(1.0, value)
+    assert value == pytest.approx(objective(family, best.x), rel=1e-9)
+
+
+def test_the_bound_is_tight_at_the_optimum_and_nowhere_else(redistricting_family):
+    family = redistricting_family(2, 6)
+    known = known_groups(family)
+    measure, rows = quadratic_distance(family), Rows.of(family, known)
+    shares = Shares.of(family.parent, free_cells(family, known).T)
+    best = solve_fast(family).x
+    value = measure.value(best)
+    nothing = np.zeros((0, 6))
+    assert lower_bound(measure, shares, rows, best.T, nothing) == pytest.approx(value, rel=1e-9)
+    assert lower_bound(measure, shares, rows, best.T + 0.1, nothing) < value * (1 - 1e-6)
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 2**32), cells=st.integers(1, 5), children=st.integers(1, 80))
+def test_the_nearest_share_satisfies_its_variational_inequality(seed, cells, children):
+    """y is nearest to v in a convex set if (v - y).(z - y) <= 0 for all z in it: for a simplex, for its corners."""
+    rng = np.random.default_rng(seed)
+    parent, point = rng.integers(0, 50, cells), rng.normal(0, 20, (cells, children))
+    free = rng.random((cells, children)) < 0.7
+    free[:, 0] = True
+    nearest = Shares.of(parent, free).nearest(point)
+    assert (nearest >= 0).all()
+    assert not nearest[~free].any()
+    np.testing.assert_allclose(nearest.sum(axis=1), parent, atol=1e-9)
+    away = point - nearest
+    corners = np.where(free, away, -np.inf).max(axis=1) * parent
+    assert (corners - (away * nearest).sum(axis=1) <= 1e-7).all()
+
+
+def test_the_reference_is_seldom_needed(small_family):
+    """Small families with crossing limits are the worst case: everything in them touches a bound."""
+    solvers = [
+        solve_fast(small_family(seed, 4, mean=0.5, queries=QUERIES, exact=("kind",), facility=("age * sex",))).solver
+        for seed in range(200)
+    ]
+    assert sum(solver in FALLBACK for solver in solvers) <= 2
+
+
+def test_a_nation_is_solved_as_well_as_a_village(redistricting_family):
+    family = redistricting_family(3, 1, people=1e8, top=True)
+    fast, reference = solve_fast(family), solve(family)
+    assert fast.solver == "fast"
+    assert fast.gap <= 1e-6
+    assert objective(family, fast.x) == pytest.approx(objective(family, reference.x), rel=1e-6)
+
+
+def test_what_nobody_measured_in_detail_goes_to_the_reference_and_says_so(small_family):
+    assert solve_fast(small_family(4, 4, queries=("total", "kind"))).solver in FALLBACK
+
+
+def test_a_guess_that_does_not_settle_goes_to_the_reference_and_says_so(small_family, monkeypatch):
+    monkeypatch.setattr(families, "settle", lambda *_: None)
+    family = small_family(4, 4, queries=QUERIES)
+    assert solve_fast(family).solver in FALLBACK
+
+
+def test_an_optimum_without_a_certificate_is_not_believed(small_family, monkeypatch):
+    monkeypatch.setattr(families, "lower_bound", lambda *_: -1.0)
+    assert solve_fast(small_family(4, 4, queries=QUERIES)).solver in FALLBACK
+
+
+def test_contradictions_are_named_by_the_fast_solver_too(small_family):
+    family = small_family(7, 3, queries=QUERIES)
+    query = parse_query(family.measured[0].query.schema, "total")
+    short = np.full((3, 1), int(family.parent.sum()) // 3 - 1)
+    wrong = FamilyProblem(
+        level="tract",
+        geocodes=family.geocodes,
+        cells=family.cells,
+        parent=family.parent,
+        measured=family.measured,
+        limits=(Limits(query=query, lower=0 * short, upper=short),),
+    )
+    with pytest.raises(InfeasibleError, match="upper limit"):
+        solve_fast(wrong)
+
+
+def test_the_same_family_gives_the_same_bytes_twice(redistricting_family):
+    family = redistricting_family(9, 8, facility=("hhgq",), exact=("total",))
+    first, second = estimate_family(family, "fast"), estimate_family(family, "fast")
+    assert first.counts.tobytes() == second.counts.tobytes()
+    assert first.diagnostics == second.diagnostics
+    require_exact(family, known_groups(family), first.counts)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**32), children=st.integers(2, 5))
+def test_permuted_children_give_permuted_solutions(small_family, reorder, seed, children):
+    family = small_family(seed, children, queries=QUERIES, facility=("kind",))
+    order = np.random.default_rng(seed).permutation(children)
+    np.testing.assert_allclose(solve_fast(reorder(family, order)).x, solve_fast(family).x[order], atol=1e-7)
