@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from das import presets
+from das.accounting.conversion import epsilon_upper
 from das.accounting.events import Event, GaussianEvent, LaplaceEvent, NotSupported
 from das.accounting.hierarchy import HierarchicalPlan, Maps
 from das.accounting.moves import Secret, adjacency, determined_queries
@@ -30,7 +31,7 @@ from das.errors import ProblemsFound
 from das.noise.discrete_gaussian import DiscreteGaussian
 from das.places import spine_of
 from das.plan import Mechanism, Plan, float_upper, round_up
-from das.query import Query
+from das.query import Neighbours, Query
 from geography import Spine
 
 __all__ = ["Account", "account", "account_of", "hierarchical_plan", "split_below"]
@@ -47,8 +48,9 @@ class Account:
         """Show nominal and effective numbers as a table."""
         heading = "what stays hidden, given what is public"
         lines = [f"{heading:<62}{'rho':>10}{'epsilon':>10}{'tight':>10}{'nominal':>10}  status"]
-        tight = {"tight_epsilon": self.sections["tight"]["epsilon"]}
-        lines.append(_row("nominal: any record, anywhere, as if nothing were public", self.nominal | tight))
+        tight = self.sections["tight"] or {"epsilon": None}
+        nominal = self.nominal | {"tight_epsilon": tight["epsilon"]}
+        lines.append(_row("nominal: any record, anywhere, as if nothing were public", nominal))
         lines += _promises(self.sections)
         for found in self.sections["attributes"]:
             lines.append(_row(f"attribute {found['attribute']} alone", found))
@@ -58,7 +60,7 @@ class Account:
             lines += ["", variant["assumption"], *_promises(variant)]
         lines.append("")
         for level, query in self.sections["determined_queries"]:
-            lines.append(f"public anyway: {query} at {level} follows from the invariants; its noise protects nothing")
+            lines.append(f"not protected: {query} at {level} is the same in all data sets that are compared")
         if self.sections["vacuous"]:
             lines.append("VACUOUS: the public facts determine the data")
         return "\n".join(lines)
@@ -78,6 +80,8 @@ def account(plan: Plan, spine: Spine | None = None) -> Account:
             spine = None
     whole = hierarchical_plan(plan, spine, several=about.get("several"))
     found = account_of(whole, plan.settings.privacy.delta)
+    if plan.settings.privacy.neighbours is Neighbours.ADD_REMOVE:
+        found |= _presence(plan)
     if "split" in about:
         parted = account_of(split_below(whole, about["split"]), plan.settings.privacy.delta)
         found["variants"] = [
@@ -87,8 +91,27 @@ def account(plan: Plan, spine: Spine | None = None) -> Account:
                 "effective": parted["effective"],
             }
         ]
-    rho = float(plan.budget) if plan.framework == "zcdp" else "-"
+    rho = float_upper(plan.budget) if plan.framework == "zcdp" else "-"
     return Account({"rho": rho, "epsilon": plan.epsilon(), "status": "proved"}, found)
+
+
+def _presence(plan: Plan) -> dict[str, Any]:
+    """Replace what compares replaced records by the one promise about a record that is there or not.
+
+    Nothing exact may be published with it (the config refuses that), so there are no facts to honour: the nominal cost
+    is the effective one. The secrets still speak of a record that changes, which is one removed and one added.
+    """
+    nominal = {
+        "policy": "unconstrained",
+        "a": None,
+        "rho": float_upper(plan.budget) if plan.framework == "zcdp" else "not supported",
+        "pure_epsilon": float_upper(plan.budget) if plan.framework == "pure" else "infinite",
+        "epsilon": plan.epsilon(),
+        "tight_epsilon": None,
+        "status": "proved",
+        "assumptions": ["nothing exact is public"],
+    }
+    return {"a": None, "effective": [nominal], "tight": None, "determined_queries": [], "vacuous": False}
 
 
 def account_of(whole: HierarchicalPlan, delta: Fraction) -> dict[str, Any]:
@@ -101,26 +124,31 @@ def account_of(whole: HierarchicalPlan, delta: Fraction) -> dict[str, Any]:
     leaf, a = whole.levels[-1], adjacency(whole)
     secrets = [Secret(name=f"attributes within the same {leaf}", within=leaf)]
     secrets += [Secret(name=f"anything within the same {level}", within=level) for level in whole.levels[-2::-1]]
+    pure = all(isinstance(event, LaplaceEvent) for event in whole.events)
+    tight = {
+        "epsilon": _tight(whole, "unconstrained", delta),
+        "delta": float_upper(delta),
+        "method": "exact privacy-loss distributions of the integer noise, composed, upper bound",
+        "status": "proved",
+    }
     return {
         "a": None if isinstance(a, NotSupported) else a,
-        "tight": {
-            "epsilon": _tight(whole, "unconstrained", delta),
-            "delta": float(delta),
-            "method": "exact privacy-loss distributions of the integer noise, composed, upper bound",
-            "status": "proved",
-        },
+        "tight": None if pure else tight,
         "effective": [
             {
                 "policy": found.policy,
                 "a": found.adjacency,
                 **_plain(found),
-                "tight_epsilon": _tight(whole, policy, delta) if found.status == "proved" else None,
+                **({} if policy == "semi" else _where_bounds_bind(whole, found, effective["semi"])),
+                "tight_epsilon": None if pure or found.status != "proved" else _tight(whole, policy, delta),
             }
             for policy, found in effective.items()
         ],
-        "secrets": [{"secret": s.name, **_plain(secret_guarantee(whole, s, delta))} for s in secrets],
-        "attributes": [{"attribute": s.name, **_secret(whole, s, delta)} for s in attribute_secrets(whole)],
-        "geography": [{"of": leaf, "within": s.within, **_secret(whole, s, delta)} for s in geography_secrets(whole)],
+        "secrets": [{"secret": s.name, **_secret(whole, s, delta, effective)} for s in secrets],
+        "attributes": [{"attribute": s.name, **_secret(whole, s, delta, effective)} for s in attribute_secrets(whole)],
+        "geography": [
+            {"of": leaf, "within": s.within, **_secret(whole, s, delta, effective)} for s in geography_secrets(whole)
+        ],
         "determined_queries": [list(pair) for pair in determined_queries(whole)],
         "vacuous": any(found.status.startswith("VACUOUS") for found in effective.values()),
     }
@@ -174,9 +202,46 @@ def _event(level: str, query: str, noise: Mechanism) -> Event:
     return LaplaceEvent(level=level, query=query, scale=noise.scale)
 
 
-def _secret(whole: HierarchicalPlan, secret: Secret, delta: Fraction) -> dict[str, Any]:
-    nominal = nominal_secret_guarantee(whole, secret, delta)
-    return {**_plain(secret_guarantee(whole, secret, delta)), "nominal_epsilon": _epsilon(nominal)}
+def _secret(
+    whole: HierarchicalPlan, secret: Secret, delta: Fraction, effective: dict[Policy, Guarantee]
+) -> dict[str, Any]:
+    found = secret_guarantee(whole, secret, delta)
+    touched = any(_may_touch(whole, secret, query) for _, query in whole.bounds)
+    out = _plain(found) | {"nominal_epsilon": _epsilon(nominal_secret_guarantee(whole, secret, delta))}
+    return out | (_where_bounds_bind(whole, found, effective["semi"], effective["nearest"]) if touched else {})
+
+
+def _may_touch(whole: HierarchicalPlan, secret: Secret, query: str) -> bool:
+    """Whether another value of the secret may change an answer of a query in some geounit."""
+    if secret.within != whole.levels[-1]:
+        return True  # another leaf is another geounit of the bound
+    kept = {name for (name, _), map_ in zip(whole.attributes, whole.queries[query], strict=True) if map_ is not None}
+    return bool(kept if secret.attributes is None else kept & secret.attributes)
+
+
+def _where_bounds_bind(
+    whole: HierarchicalPlan, found: Guarantee, semi: Guarantee, companion: Guarantee | None = None
+) -> dict[str, Any]:
+    """Say what a promise costs where a public bound is tight: somebody else must then change along.
+
+    A change that would break a bound (the last person leaves a facility that is publicly in use) is compared with data
+    sets in which a second record makes up for it. Two records together cost at most (sqrt(rho) + sqrt(rho'))^2, or
+    epsilon + epsilon', where the second is any change of one record; and never more than the ball of two records.
+    """
+    if not whole.bounds or found.status != "proved":
+        return {}
+    worst = _epsilon(semi)
+    if companion is not None and isinstance(found.rho, Fraction) and isinstance(companion.rho, Fraction):
+        pair = (math.sqrt(found.rho) + math.sqrt(companion.rho)) ** 2 * (1 + 1e-12)
+        mixed: float = epsilon_upper(Fraction(pair), found.delta)
+        if isinstance(found.pure, Fraction) and isinstance(companion.pure, Fraction):
+            mixed = float_upper(found.pure + companion.pure)
+        worst = min(mixed, worst) if isinstance(worst, float) else mixed
+    words = round_up(worst, 3) if isinstance(worst, float) else str(worst)
+    return {
+        "status": f"proved where no public bound binds (else {words})",
+        "epsilon_where_bounds_bind": worst,
+    }
 
 
 def _plain(found: Guarantee) -> dict[str, Any]:
@@ -200,13 +265,15 @@ def _epsilon(found: Guarantee) -> float | str | None:
 def _tight(whole: HierarchicalPlan, policy: Policy, delta: Fraction) -> float | str:
     """Epsilon at delta from the exact distributions of the noise: a guarantee, and below that of zCDP."""
     found = tight_epsilon_upper(whole, policy, delta)
-    return "not supported" if isinstance(found, NotSupported) else found
+    if isinstance(found, NotSupported):
+        return "not supported"
+    return "infinite" if found == math.inf else found
 
 
 def _number(loss: Fraction | float | NotSupported) -> float | str:
     if isinstance(loss, NotSupported):
         return "not supported"
-    return "infinite" if loss == math.inf else float(loss)
+    return "infinite" if isinstance(loss, float) and loss == math.inf else float_upper(Fraction(loss))
 
 
 def _promises(sections: dict[str, Any]) -> list[str]:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from das.encoding import encode
+import numpy as np
+from numpy.typing import NDArray
+
+from das.encoding import Encoded, encode, merge
 from das.errors import InfeasibleError, InputError, Problem, ProblemsFound
-from das.facts import contradictions, facts_of
+from das.facts import TrueAnswers, contradictions, facts_of
 from das.places import areas_of, spine_of
 from das.plan import Plan
+from das.query import Query
 from das.records import chunks, input_files, read
+from das.release.tables import answers_of
 from geography import Spine
 
 __all__ = ["check"]
@@ -41,14 +46,23 @@ def check(plan: Plan) -> dict[str, Any]:
             conflicts += contradictions(facts_of(plan, spine, None), spine)
         except ProblemsFound as error:
             problems += error.problems
+    placed: list[Encoded] = []
     try:
         for chunk in chunks(plan):
             if spine is None:
                 break  # without a spine no record can be placed
             for batch in read(chunk, plan):
-                problems += encode(batch, plan, spine, chunk.name)[1]
+                counts, found = encode(batch, plan, spine, chunk.name)
+                placed.append(counts)
+                problems += found
     except ProblemsFound as error:
         problems += error.problems
+    if spine is not None and not problems and not conflicts:
+        try:
+            truth = _true_answers(merge(placed, plan.schema.size), spine)
+            conflicts += contradictions(facts_of(plan, spine, truth), spine)
+        except ProblemsFound as error:
+            problems += error.problems
     if problems:
         kept = problems[:LISTED]
         if len(problems) > LISTED:
@@ -72,3 +86,15 @@ def check(plan: Plan) -> dict[str, Any]:
             "nothing was spent",
         ],
     }
+
+
+def _true_answers(counts: Encoded, spine: Spine) -> TrueAnswers:
+    """Exact answers at any level, to hold the declared facts against; they stay in memory."""
+
+    def answers(level: str, query: Query) -> NDArray[np.int64]:
+        unit = counts.unit
+        for below in reversed(spine.levels[spine.levels.index(level) + 1 :]):
+            unit = spine.parent(below)[unit]
+        return answers_of(query, Encoded(unit, counts.cell, counts.count), spine.size(level))
+
+    return answers

@@ -16,7 +16,7 @@ from das import presets
 from das.constraint import Bound, Invariant
 from das.errors import ConfigError, Problem
 from das.plan import Measurement, Plan, mechanism_for
-from das.query import Query, parse_query
+from das.query import Neighbours, Query, parse_query
 from das.schema import Attribute, Schema, SchemaError, StructuralZero
 from das.settings import (
     BoundSettings,
@@ -200,6 +200,11 @@ def _resolve(sound: Mapping[str, Any], problems: _Problems) -> dict[str, Any]:
         facts.add(f"invariant.{index + 1}", entry, "=")
     for index, entry in enumerate(sound.get("bound", ())):
         facts.add(f"bound.{index + 1}", entry, entry.sense)
+    if facts.invariants and "privacy" in sound and sound["privacy"].neighbours is Neighbours.ADD_REMOVE:
+        reason = (
+            "'add-remove' promises nothing beside an invariant: data sets that agree on it never differ by one record"
+        )
+        problems.add("privacy.neighbours", reason, 'use neighbours = "replace", or publish nothing exactly')
     for index, name in enumerate(sound["output"].tables or () if "output" in sound else ()):
         query(f"output.tables.{index + 1}", name)
     return {
@@ -246,8 +251,11 @@ def _check_columns(settings: InputSettings, schema: Schema, problems: _Problems)
             for code, label in values.items():
                 if label not in schema.attribute(name).labels:
                     problems.add(f"input.values.{name}.{code}", f"{label!r} is no label of {name!r}")
+    columns = [cell.column for cell in settings.cell]
     for index, cell in enumerate(settings.cell):
         key = f"input.cell.{index + 1}"
+        if columns.index(cell.column) < index:
+            problems.add(f"{key}.column", f"{cell.column!r} is counted already", "each person may be counted only once")
         missing = set(schema.names) - set(cell.labels)
         for name in sorted(missing):
             problems.add(key, f"says nothing of attribute {name!r}", "each column counts exactly one cell")

@@ -57,6 +57,7 @@ def joint_account(sources: list[Source]) -> Account:
     frameworks = {plan.framework for plan in plans}
     if len(frameworks) > 1:
         raise UsageError(Problem("releases", "they use different frameworks", "account zCDP and pure releases apart"))
+    _require_same_people(sources)
     delta = min(plan.settings.privacy.delta for plan in plans)
     whole = compose(*(hierarchical_plan(source.plan, source.spine) for source in sources))
     spent = sum((plan.budget for plan in plans), Fraction(0))
@@ -67,6 +68,25 @@ def joint_account(sources: list[Source]) -> Account:
         "status": "proved",
     }
     return Account(nominal, account_of(whole, delta))
+
+
+def _require_same_people(sources: list[Source]) -> None:
+    """Refuse to account together what does not speak of the same people in the same words."""
+    first = sources[0]
+    for other in sources[1:]:
+        one, two = first.plan.settings, other.plan.settings
+        differences = {
+            "relations or units of privacy": (one.privacy.neighbours, one.privacy.unit)
+            != (two.privacy.neighbours, two.privacy.unit),
+            "attributes or labels": [(a.name, a.labels) for a in first.plan.schema.attributes]
+            != [(a.name, a.labels) for a in other.plan.schema.attributes],
+            "geographies": (first.spine and first.spine.digest()) != (other.spine and other.spine.digest()),
+            "data sets": one.input.dataset != two.input.dataset,
+        }
+        for what, differ in differences.items():
+            if differ:
+                names = f"{first.plan.name} and {other.plan.name}"
+                raise UsageError(Problem(names, f"have different {what}", "account them apart"))
 
 
 def write_account_page(sources: list[Source], accounted: Account, path: Path) -> None:

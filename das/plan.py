@@ -102,6 +102,12 @@ class Plan:
         return self.settings.privacy.framework
 
     @property
+    def currency(self) -> str:
+        """What the ledger counts: the framework and, unless records are replaced, the relation."""
+        replaced = self.settings.privacy.neighbours is Neighbours.REPLACE
+        return self.framework if replaced else f"{self.framework}, {self.settings.privacy.neighbours}"
+
+    @property
     def budget(self) -> Fraction:
         """The whole budget, rho or epsilon."""
         return self.settings.privacy.budget
@@ -208,7 +214,7 @@ class Plan:
         promise = f"protects one {privacy.unit} ({privacy.neighbours}): {currency} = {self.budget}"
         if self.framework == "zcdp":
             epsilon = round_up(self.epsilon(), 4)
-            promise += f" = {float(self.budget):.4f}, nominal epsilon {epsilon} at delta {float(privacy.delta):.0e}"
+            promise += f" = {float(self.budget):.4f}, nominal epsilon {epsilon} at delta {delta_text(privacy.delta)}"
         lines = [
             f"{self.name}: {self.schema.size:,} cells per geounit, levels {' > '.join(self.levels)}",
             promise,
@@ -252,6 +258,20 @@ def round_up(value: float, digits: int) -> str:
     '17.1436'
     """
     return f"{Decimal(math.ceil(Fraction(value) * 10**digits)).scaleb(-digits):.{digits}f}"
+
+
+def delta_text(delta: Fraction | float) -> str:
+    """Print a delta with three digits, rounded up.
+
+    Examples
+    --------
+    >>> delta_text(Fraction(1, 10**10)), delta_text(Fraction(149, 10**11)), delta_text(1e-10)
+    ('1e-10', '1.49e-9', '1e-10')
+    """
+    exact = Fraction(repr(delta)) if isinstance(delta, float) else delta
+    power = math.floor(math.log10(exact)) if exact > 0 else 0
+    digits = math.ceil(exact * Fraction(10) ** (2 - power))
+    return f"{digits / 100:g}e{power}"
 
 
 def digest_of(content: Mapping[str, Any]) -> str:

@@ -258,7 +258,7 @@ class OutputSettings(Section):
 
     tables: TextList | None = None
     microdata: bool = True
-    noisy_measurements: bool = True
+    noisy_measurements: Literal[True] = True  # they are what the mechanism released; keeping them back protects nobody
     csv: bool = True
 
 

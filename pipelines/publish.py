@@ -82,8 +82,8 @@ class PublishTable(beam.DoFn):
 class PublishRecords(beam.DoFn):
     """Write the records of one part of the leaves."""
 
-    def __init__(self, work: Work, release: ReleaseFolder) -> None:
-        self.work, self.release = work, release
+    def __init__(self, work: Work, release: ReleaseFolder, *, seeded: bool) -> None:
+        self.work, self.release, self.seeded = work, release, seeded
 
     def process(self, part: Part) -> Iterator[str]:
         """Yield the file's name."""
@@ -93,7 +93,7 @@ class PublishRecords(beam.DoFn):
             counts = Encoded(counts.unit - part.start, counts.cell, counts.count)
             records = table_of_records(plan, spine.geocodes(part.level)[part.start : part.stop], counts)
             name = "records" if part.of == 1 else f"records-{part.index:05d}-of-{part.of:05d}"
-            comment = comment_of(plan)
+            comment = comment_of(plan, seeded=self.seeded)
             _write(self.work.partial, name, records, csv=plan.settings.output.csv, delimiter="|", comment=comment)
         yield name
 

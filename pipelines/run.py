@@ -209,7 +209,7 @@ class _Run:
             def build(pipeline: beam.Pipeline) -> None:
                 steps = (
                     ("tables", tasks, PublishTable(tabulating, release)),
-                    ("records", leaves, PublishRecords(listing, release)),
+                    ("records", leaves, PublishRecords(listing, release, seeded=self.custody.seeded)),
                 )
                 for name, work, step in steps:
                     spread = pipeline | name >> beam.Create(work) | f"spread {name}" >> beam.Reshuffle()

@@ -83,7 +83,7 @@ FACTS: dict[str, Any] = {
 }
 GOOD: dict[str, dict[str, Any]] = {
     "zcdp": {},
-    "pure": {"privacy": {"framework": "pure", "epsilon": 2, "neighbours": "add-remove"}},
+    "pure": {"privacy": {"framework": "pure", "epsilon": 2}},
     "crosswalk": {"geography": CROSSWALK},
     "wide counts": {"input": WIDE},
     "facts": FACTS,
@@ -126,7 +126,9 @@ def test_what_is_resolved_is_what_was_written(country: Country) -> None:
     assert plan.budget == 2
     detailed = plan.at("block")[-1]
     assert (detailed.query.name, detailed.share, detailed.cost) == ("detailed", Fraction(1, 4), Fraction(1, 2))
-    assert detailed.mechanism == DiscreteLaplace(2)  # sensitivity one when a record is added or removed
+    assert detailed.mechanism == DiscreteLaplace(4)  # sensitivity two when a record is replaced
+    removed = country.plan(privacy={"framework": "pure", "epsilon": 2, "neighbours": "add-remove"})
+    assert removed.at("block")[-1].mechanism == DiscreteLaplace(2)  # and one when it is added or removed
     assert [(i.query.name, i.level, i.reason) for i in plan.invariants] == [("total", "state", "seats")]
     assert [(b.sense, b.factor, b.source, b.geocode) for b in plan.bounds] == [
         (">=", 1, "beds.csv", "geocode"),
@@ -397,7 +399,6 @@ DECIDES: dict[str, Change] = {
     "rho": put("privacy.rho", "1/3"),
     "delta": put("privacy.delta", "1/1000"),
     "unit": put("privacy.unit", "household"),
-    "neighbours": put("privacy.neighbours", "add-remove"),
     "framework": put("privacy", {"framework": "pure", "epsilon": "1/2"}),
     "release": put("release.name", "other"),
     "data set": put("input.dataset", "other"),
@@ -421,7 +422,6 @@ LEAVES: dict[str, Change] = {
     "tables": put("output.tables", ["total"]),
     "microdata": put("output.microdata", False),
     "csv": put("output.csv", False),
-    "measurements": put("output.noisy_measurements", False),
     "product": put("release.product", "text"),
     "input files": put("input.microdata", "elsewhere/*.parquet"),
     "equal rational": put("privacy.rho", "2/4"),

@@ -127,7 +127,8 @@ def test_noise_has_the_published_size(level: str, query: str, deviation: float) 
 def test_the_persons_schema_has_the_published_cells_and_the_labels_of_the_generator() -> None:
     schema = schema_of(content("pl94-2020-persons-us"))
     assert tuple(a.labels for a in schema.attributes) == (HHGQ, VOTINGAGE, HISPANIC, CENRACE)
-    sizes = {name: parse_query(schema, name).size for name in content("pl94-2020-persons-us")["strategy"]["queries"]["block"]}
+    block = content("pl94-2020-persons-us")["strategy"]["queries"]["block"]
+    sizes = {name: parse_query(schema, name).size for name in block}
     assert sizes == {
         "total": 1,
         "cenrace": 63,

@@ -34,6 +34,7 @@ TAIL = 2.0**-130  # mass that one cut may send to an infinite loss
 UNIT = 2.0**-53
 SPREAD = 27.0  # cuts at TAIL fall within this many standard deviations
 GRID_POINTS = 2**15
+NARROWEST = Fraction(1, 16)  # the smallest sigma2, or scale, whose losses are put on a grid
 WIDEST = 10**10  # the largest sigma2 whose atoms are written out
 
 
@@ -167,6 +168,8 @@ def loss_distribution(measured: Iterable[tuple[Event, Change]]) -> LossDistribut
         if epsilon:
             # every epsilon-DP pair is a post-processing of randomised response (Kairouz, Oh and Viswanath 2015)
             cells[_Cell("laplace", 1 / Fraction(epsilon), 1)] += 1
+    if any(cell.parameter < NARROWEST for cell in cells):
+        return NotSupported("some noise is so small that its losses do not fit on a grid")
     return _composed([(_lattice(cell), times) for cell, times in cells.items()])
 
 

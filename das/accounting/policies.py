@@ -244,8 +244,9 @@ def _assumptions(plan: HierarchicalPlan | TablePlan, policy: str) -> tuple[str, 
         return ("nothing is public",)
     if isinstance(plan, TablePlan):
         return ("exactly the declared facts are public",)
-    public = ", ".join(f"{level} {query}" for level, query in plan.invariants) or "nothing"
-    stated = [f"exactly this is public: {public}"]
+    public = [f"{level} {query}" for level, query in plan.invariants]
+    public += [f"bounds on {level} {query}" for level, query in plan.bounds]
+    stated = [f"exactly this is public: {', '.join(public) or 'nothing'}"]
     if plan.bounds:
         stated.append("each person has a stand-in whom no public bound holds in place")
     return tuple(stated)

@@ -19,7 +19,7 @@ from das.release.measurements import numbers_per_unit
 from das.release.parts import parts_of
 from geography import Spine
 
-__all__ = ["measured_events", "vacuity_of"]
+__all__ = ["emptied_cells", "measured_events", "vacuity_of"]
 
 
 def measured_events(plan: Plan, release: ReleaseFolder) -> list[Event]:
@@ -46,9 +46,13 @@ def vacuity_of(plan: Plan, whole: HierarchicalPlan, spine: Spine, release: Relea
     """
     finest = finest_invariant(whole)
     if finest is None:
-        return {"pinned_cells": 0, "unprotected_secrets": []}
+        return {"vacuous": False, "pinned_cells": 0, "unprotected_secrets": []}
     if isinstance(finest, NotSupported):
-        return {"pinned_cells": "not supported", "unprotected_secrets": ["not supported: " + finest.reason]}
+        return {
+            "vacuous": False,
+            "pinned_cells": "not supported",
+            "unprotected_secrets": ["not supported: " + finest.reason],
+        }
     level, name = finest
     query = parse_query(plan.schema, name)
     totals = [
@@ -66,7 +70,21 @@ def vacuity_of(plan: Plan, whole: HierarchicalPlan, spine: Spine, release: Relea
     pinned = cells[reachable][list(found.pinned)].sum() if found.pinned else 0
     secrets = [f"being counted in {len(found.unprotected)} of {reachable.sum()} classes: nobody is there, publicly"]
     return {
+        "vacuous": found.vacuous,
         "pinned_cells": int(pinned),
         "coverage": float(found.coverage),
         "unprotected_secrets": secrets if found.unprotected else [],
     }
+
+
+def emptied_cells(plan: Plan, spine: Spine, release: ReleaseFolder) -> int:
+    """Count the cells of leaves that a public upper bound of zero empties: exactly known, like pinned ones."""
+    leaf = plan.levels[-1]
+    total = 0
+    for part in parts_of(spine, leaf, numbers_per_unit(plan.at(leaf))):
+        path = part.path(release.facts)
+        for fact in read_facts(plan, path) if path.exists() else ():
+            if fact.sign == "<=":
+                per_answer = np.bincount(fact.query.index[plan.schema.possible], minlength=fact.query.size)
+                total += int(((fact.values == 0) * per_answer).sum())
+    return total

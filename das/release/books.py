@@ -20,7 +20,8 @@ __all__ = ["GENESIS", "Books", "Entry", "Objection"]
 GENESIS = "0" * 64
 """The head of a ledger without entries."""
 
-_PARAMETER = {"zcdp": "rho", "pure": "epsilon"}
+# A charge counts in its own currency only: what a replaced record may cost says nothing of a removed one.
+_PARAMETER = {"zcdp": "rho", "pure": "epsilon", "zcdp, add-remove": "rho", "pure, add-remove": "epsilon"}
 _ACCOUNT_KINDS = ("open", "raise")
 _RUN_KINDS = ("reserve", "commit", "release", "testing")
 _RUNS_LISTED = 10

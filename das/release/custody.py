@@ -70,6 +70,8 @@ class Custody:
             )
         for path in left:
             path.unlink()
+        for path in (layout.confidential.key, layout.confidential.salt):
+            forget(path)  # of a run that is no more: a new one draws its own, or its noise would be another's
         if testing_key is None:
             run_id = secrets.token_hex(16)
         else:
@@ -140,11 +142,12 @@ class Custody:
         dataset = self.plan.settings.input.dataset
         if self.seeded:
             if not charged:
-                ledger.record_testing(dataset=dataset, framework=self.plan.framework, run_id=self.run_id, **common)
+                common["input_digest"] = "not recorded: the salt of a test run is no secret"
+                ledger.record_testing(dataset=dataset, framework=self.plan.currency, run_id=self.run_id, **common)
             return
         ledger.reserve(
             dataset=dataset,
-            framework=self.plan.framework,
+            framework=self.plan.currency,
             total=self.plan.dataset_budget,
             run_id=self.run_id,
             amount=self.plan.budget,
@@ -161,9 +164,12 @@ class Custody:
             forget(path)
 
     def commitments(self, prints: list[dict[str, str]]) -> list[dict[str, str]]:
-        """What may be published of the input files: their names, and hashes under a salt that stays inside."""
-        salt = self._salt()
-        return [{"name": each["name"], "sha256_salted": commitment(each["sha256"], salt)} for each in prints]
+        """What may be published of the input: one hash of it all, under a salt that stays inside.
+
+        Not the files' names, nor how many there are: one file per village would name the villages with people.
+        """
+        named = ", ".join(self.plan.settings.input.files)
+        return [{"name": named, "sha256_salted": commitment(digest_of_input(prints), self._salt())}]
 
     def record(self) -> RunRecord:
         """What the ledger and the measurements say of this run, for the statement and the manifest."""
@@ -180,7 +186,8 @@ class Custody:
             entry: dict[str, Any] = {"kind": "testing"}
         else:
             charged = mine[-1].amount
-            entry = {"run_id": self.run_id, "kind": mine[-1].kind, "head": ledger.head}
+            # Its own hash, not the ledger's head: other entries are none of this release's readers' business.
+            entry = {"run_id": self.run_id, "kind": mine[-1].kind, "hash": mine[-1].hash}
         return RunRecord(
             seeded=self.seeded,
             charged=charged,
@@ -201,7 +208,7 @@ class Custody:
         return RunKey.generate() if self.testing_key is None else RunKey.for_testing(self.testing_key)
 
     def _salt(self) -> bytes:
-        path = self.layout.confidential.path / "commitment.salt"
+        path = self.layout.confidential.salt
         if not path.exists():
             salt = secrets.token_bytes(32) if self.testing_key is None else self._new_key().secret
             write_atomically(path, salt)

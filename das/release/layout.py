@@ -94,6 +94,11 @@ class ConfidentialFolder:
         return self.path / "run.key"
 
     @property
+    def salt(self) -> Path:
+        """The salt of what is published about the input; it stays for auditors."""
+        return self.path / "commitment.salt"
+
+    @property
     def whereabouts(self) -> Path:
         """Paths of the config and the ledger on this machine."""
         return self.path / "whereabouts.json"

@@ -47,8 +47,8 @@ def _missing_entry(layout: Layout, ledger: Ledger) -> list[Problem]:
     """A ledger that was cut short has a sound chain, but no longer the entry that the manifest names."""
     if not layout.release.manifest.exists():
         return []
-    head = json.loads(layout.release.manifest.read_bytes())["ledger_entry"].get("head")
-    if head is None or any(entry.hash == head for entry in ledger.entries()):
+    mine = json.loads(layout.release.manifest.read_bytes())["ledger_entry"].get("hash")
+    if mine is None or any(entry.hash == mine for entry in ledger.entries()):
         return []
     remedy = "restore the ledger from a copy; it has forgotten spending"
     return [Problem(str(ledger.path), "no longer holds the entry that this release's manifest names", remedy)]
@@ -71,10 +71,9 @@ def ledger_text(ledger: Ledger, *, verified: bool) -> str:
     """Give the ledger as a table."""
     lines = [f"{'when':<22}{'data set':<14}{'kind':<10}{'amount':>22}  {'run':<12}{'plan':<12} note"]
     for entry in ledger.entries():
-        lines.append(
-            f"{entry.time[:19]:<22}{entry.dataset:<14}{entry.kind:<10}{entry.amount!s:>22}  {(entry.run_id or '')[:10]:<12}"
-            f"{(entry.plan_digest or '')[:10]:<12} {entry.note}"
-        )
+        run, plan = (entry.run_id or "")[:10], (entry.plan_digest or "")[:10]
+        when, what = entry.time[:19], f"{entry.dataset:<14}{entry.kind:<10}{entry.amount!s:>22}"
+        lines.append(f"{when:<22}{what}  {run:<12}{plan:<12} {entry.note}")
     for name in dict.fromkeys(entry.dataset for entry in ledger.entries()):
         spent = ledger.spent(name)
         lines.append(f"spent on {name}: {spent} = {float(spent):.4f}")

@@ -20,8 +20,10 @@ CENSUS_LEVELS = ("state", "county", "tract", "block_group", "block")
 HOUSEHOLD = 0
 
 
-def comment_of(plan: Plan) -> str:
+def comment_of(plan: Plan, *, seeded: bool) -> str:
     """Say in the first line of the file what it is."""
+    if seeded:
+        return f"TEST RUN of {plan.name}: the noise key is known, so these records are protected from nobody"
     return f"protected records of release {plan.name}, plan {plan.digest[:16]}; no row is a person"
 
 

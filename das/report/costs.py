@@ -121,6 +121,9 @@ def stops_of(statement: Mapping[str, Any], headline: Cost) -> tuple[Stop, ...]:
     ['Test run: the noise key is known. This is not a release.']
     """
     stops = []
+    if statement.get("planned", False):
+        text = "It says what a release by this plan would promise. Nothing was measured, and nothing is published."
+        stops.append(Stop("A plan, not a release.", text))
     if statement["seeded"]:
         text = "Whoever knows the key can subtract the noise. Nothing is promised to anybody."
         stops.append(Stop("Test run: the noise key is known. This is not a release.", text))

@@ -22,7 +22,7 @@ __all__ = ["render_privacy"]
 
 QUOTED_DECADES = (3, 6, 9, 12)
 # What a statement or a manifest may leave out; then the page leaves it out, too.
-SECTIONS = ("effective", "tight", "determined_queries", "vacuous", "pinned_cells", "unprotected_secrets")
+SECTIONS = ("planned", "effective", "tight", "determined_queries", "vacuous", "pinned_cells", "unprotected_secrets")
 RECORDS = ("product", "conformance", "ledger_entry", "started", "finished", "inputs", "public_inputs", "versions")
 
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from das.plan import round_up
+from das.plan import delta_text, round_up
 
 __all__ = ["summary"]
 
@@ -21,13 +21,18 @@ def summary(statement: Mapping[str, Any], folder: Path) -> str:
     lines = [f"Release {statement['release']}", ""]
     if statement["seeded"]:
         lines += ["TEST RUN: the noise key is known. Nothing below is promised, and this is not a release.", ""]
+    if statement["vacuous"]:
+        lines += ["VACUOUS: the public facts determine the data. Noise hides nothing, and nothing is promised."]
+        return "\n".join(
+            [*lines, f"Files      {folder / 'release'}", f"Report     {folder / 'release' / 'privacy.html'}"]
+        )
     lines += [f"Promised   {pairs}"]
     epsilon = round_up(nominal["epsilon"], 4)
     if statement["framework"] == "zcdp":
-        rho = Fraction(nominal["rho"])
+        rho, delta = Fraction(nominal["rho"]), delta_text(nominal["delta"])
         lines += [
             f"           the chance of any outcome differs by at most a factor e^{epsilon}, except with",
-            f"           probability {nominal['delta']:.0e} (rho = {rho} = {float(rho):.4f}; {nominal['status']}).",
+            f"           probability {delta} (rho = {rho} = {float(rho):.4f}; {nominal['status']}).",
         ]
     else:
         lines += [
@@ -36,7 +41,8 @@ def summary(statement: Mapping[str, Any], folder: Path) -> str:
     lines.append("           Nothing is promised about the public facts themselves.")
     lines += _effective(statement)
     for fact in statement["invariants"]:
-        lines.append(f"Public     {fact['query']} of each {fact['level']}, exactly. {fact['reason']}")
+        also = f" (and of {fact['placeholders']} places that have none)" if fact.get("placeholders") else ""
+        lines.append(f"Public     {fact['query']} of each {fact['level']}{also}, exactly. {fact['reason']}")
     for fact in statement["bounds"]:
         limit = f"{fact['sense']} {_times(fact)}{fact['source']}"
         lines.append(f"           {fact['query']} of each {fact['level']} {limit}. {fact['reason']}")
@@ -46,10 +52,13 @@ def summary(statement: Mapping[str, Any], folder: Path) -> str:
     lines += [
         "Checked    counts are nonnegative integers, children sum to parents, public facts hold: verified",
         f"           the ledger agrees with the plan: {'yes' if statement['ledger_agrees'] else 'NO'}",
-        f"Files      {folder / 'release'}",
-        f"Report     {folder / 'release' / 'privacy.html'}",
+        *_files(folder),
     ]
     return "\n".join(lines)
+
+
+def _files(folder: Path) -> list[str]:
+    return [f"Files      {folder / 'release'}", f"Report     {folder / 'release' / 'privacy.html'}"]
 
 
 def _times(fact: Mapping[str, Any]) -> str:

@@ -184,6 +184,9 @@ class Processes:
 
     def end(self, process: Any, outputs: Path) -> Ended:
         process.join(120)
+        if process.is_alive():
+            process.kill()
+            process.join()
         ended = Ended(process.exitcode, (outputs / "stdout").read_text(), (outputs / "stderr").read_text())
         process.close()
         return ended

@@ -189,6 +189,7 @@ def test_the_manifest_lists_every_file_with_its_hash(world: World) -> None:
         path.relative_to(world.release).as_posix(): {
             "bytes": path.stat().st_size,
             "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+            **({"rows": pq.read_table(path).num_rows} if path.suffix == ".parquet" else {}),
         }
         for path in world.release.rglob("*")
         if path.is_file() and path.name != "manifest.json"

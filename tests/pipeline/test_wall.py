@@ -193,11 +193,12 @@ def test_a_count_shows_in_no_complaint_about_a_bound_that_it_breaks(
     (starter.parent / "beds.csv").write_text("geocode,total\nN13,5\n")
     bound = '[[bound]]\nquery = "total"\nlevel = "village"\nsense = "<="\nsource = "beds.csv"\nreason = "beds"\n'
     starter.write_text(starter.read_text() + bound)
-    code, _, stderr = run(capfd, "run", starter, "--out", tmp_path / "out")
-    assert code == 3
-    assert "village N13" in stderr
-    assert "do not obey the declared bound <= beds.csv" in stderr
-    assert not shows(stderr.encode())
+    for command in (("check", starter), ("run", starter, "--out", tmp_path / "out")):
+        code, _, stderr = run(capfd, *command)
+        assert code == 3
+        assert "village N13" in stderr
+        assert "do not obey the declared bound <= beds.csv" in stderr
+        assert not shows(stderr.encode())
     assert not (tmp_path / "input" / "ledger.sqlite").exists()  # found before anything is charged
 
 
@@ -290,10 +291,11 @@ def test_what_is_published_of_the_input_is_salted(starter: Path, tmp_path: Path)
     published = json.loads((out / "release" / "measurements" / "_committed.json").read_bytes())
     content = (starter.parent / "people.csv").read_bytes()
     plain = hashlib.sha256(content).digest()
+    together = hashlib.sha256(plain.hex().encode()).digest()  # of all files' hashes, here of one
     salt = (out / "confidential" / "commitment.salt").read_bytes()
     assert len(salt) == 32
     assert published["inputs"] == [
-        {"name": "people.csv", "sha256_salted": hmac.new(salt, plain, hashlib.sha256).hexdigest()}
+        {"name": "people.csv", "sha256_salted": hmac.new(salt, together, hashlib.sha256).hexdigest()}
     ]
     entries = Ledger.open(starter.parent / "ledger.sqlite").entries()
     of_plain = hashlib.sha256(plain.hex().encode())

@@ -87,7 +87,7 @@ def test_a_refusal_says_total_spent_by_whom_and_what_to_do(ledger: Ledger) -> No
         "the total rho of data set 'pl94' is 5/2, of which 2 is already spent by county-tables (3/2), "
         "died (1/2, not committed); run 'new' needs 3/4 and 1/2 is left"
     )
-    assert "give back" in problem.remedy
+    assert "--raise-to" in problem.remedy
     assert "raise the total" in problem.remedy
 
 

@@ -214,7 +214,7 @@ def test_everything_public_is_listed_with_its_reason(accounted: dict[str, Any], 
     assert "hhgq of each block: at most 99,999 times the number in facilities.csv. Nobody lives in" in said
     assert "nurse_nva_0" in said
     assert "state › county › tract › block group › block" in said
-    assert "Exactly this is public: state total." in said
+    assert "Exactly this is public: state total, bounds on block hhgq." in said
 
 
 def test_provenance_is_what_the_manifest_tells(
