@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from das.config import load
 from das.engine import find_engine
 from das.errors import Problem, UsageError
 from das.plan import Plan
 from das.release.layout import Layout, ReleaseFolder
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Release", "load", "open", "run"]
 
@@ -43,16 +44,20 @@ class Release:
 
     def measurements(self, level: str) -> pd.DataFrame:
         """Noisy measurements of one level."""
-        return pd.read_parquet(self.folder.measurements / f"{level}.parquet")
+        return _frame(self.folder.measurements / f"{level}.parquet")
+
+    def estimates(self, level: str) -> pd.DataFrame:
+        """Best linear unbiased estimates of one level, with the standard deviation of each answer."""
+        return _frame(self.folder.estimates / f"{level}.parquet")
 
     def counts(self, level: str) -> pd.DataFrame:
         """Protected counts of one level; cells not listed are zero."""
-        return pd.read_parquet(self.folder.counts / f"{level}.parquet")
+        return _frame(self.folder.counts / f"{level}.parquet")
 
     def table(self, place: str, query: str) -> pd.DataFrame:
         """Read a published table by level or area and query."""
         slug = query.replace(" * ", "-by-").replace(" ", "_")
-        return pd.read_parquet(self.folder.tables / f"{place}-{slug}.parquet").set_index("GEOID")
+        return _frame(self.folder.tables / f"{place}-{slug}.parquet").set_index("GEOID")
 
 
 def run(plan: Plan, *, out: str | Path, options: Sequence[str] = (), testing_key: str | None = None) -> Release:
@@ -79,3 +84,9 @@ def open(folder: str | Path) -> Release:
     if not release.manifest.exists():
         raise UsageError(Problem(str(folder), "holds no finished release", "run `das run` to the end"))
     return Release(release)
+
+
+def _frame(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.read_parquet(path)

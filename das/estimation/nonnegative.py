@@ -13,9 +13,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 
-import cvxpy as cp
 import numpy as np
-from cvxpy.atoms.quad_form import quad_form
 from numpy.typing import NDArray
 from scipy import sparse
 
@@ -231,6 +229,10 @@ class _Layout:
 
 
 def _run(program: _Program, solver: str, settings: dict[str, float | bool]) -> tuple[NDArray[np.float64] | None, int]:
+    # Loading cvxpy takes most of a second, which a command that solves nothing need not wait for.
+    import cvxpy as cp
+    from cvxpy.atoms.quad_form import quad_form
+
     step, centre = cp.Variable(len(program.slope)), program.centre
     loss = quad_form(step, program.curvature, assume_PSD=True) + 2.0 * program.slope @ step
     rows = [step[: program.positive] >= -centre[: program.positive]]

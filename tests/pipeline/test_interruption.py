@@ -54,7 +54,6 @@ QUICK = (  # a moment of each stage; with a real key what is spent matters, whic
     ("measure", "claiming the folder", ()),
     ("measure", "the key durable, nothing charged", ()),
     ("measure", "measurements durable, charge not settled", ()),
-    ("run", "writing a measurement", TESTING),
     ("run", "writing counts", TESTING),
     ("run", "writing the manifest", TESTING),
 )
