@@ -98,7 +98,15 @@ def costs_of(statement: Mapping[str, Any]) -> tuple[Cost, ...]:
     pure = statement["framework"] == "pure"
     costs = [Cost("nominal", "Nominal", statement["nominal"], pure, POLICIES["unconstrained"][1])]
     if statement.get("tight"):
-        costs.append(Cost("tight", "Nominal, tight", statement["tight"], pure, "One record changes on this geography; by exact distributions."))
+        costs.append(
+            Cost(
+                "tight",
+                "Nominal, tight",
+                statement["tight"],
+                pure,
+                "One record changes on this geography; by exact distributions.",
+            )
+        )
     for entry in statement.get("effective") or ():
         name, meaning = POLICIES.get(entry["policy"], (f"Effective, {entry['policy']}", ""))
         records = "One record changes" if entry.get("a") == 1 else f"Up to {entry.get('a')} records change"

@@ -65,8 +65,10 @@ def main(
     before: int | tuple[tuple[str, str], ...] = -1,
     number: int = signal.SIGKILL,
     log: str | None = None,
+    umask: int = 0o022,
 ) -> None:
     """Run ``das`` with its outputs in files."""
+    os.umask(umask)
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         os.dup2(os.open(str(Path(outputs) / name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), descriptor)
     watch(folder, before, number, log)

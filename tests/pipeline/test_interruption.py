@@ -137,6 +137,7 @@ def test_killed_before_every_eleventh_change_to_the_disk(
         shutil.rmtree(folder)
 
 
+@pytest.mark.slow
 def test_killed_twice_and_again(interrupted: Interrupted, starter: Path, tmp_path: Path) -> None:
     """The second kill falls on the work that takes up after the first."""
     command = ("measure", starter, "--out", tmp_path / "out")
@@ -162,12 +163,9 @@ def test_a_signal_ends_a_run_that_can_be_continued(
     interrupted.check_measured(starter, tmp_path / "out", ())
 
 
-@pytest.mark.parametrize("moment", ["charged, nothing drawn", "writing a measurement"])
-def test_a_run_that_lost_its_key_draws_nothing(
-    moment: str, processes: Processes, starter: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    assert processes("measure", starter, "--out", out, folder=str(tmp_path), before=MOMENTS[moment]).code == -9
+def test_a_run_that_lost_its_key_draws_nothing(processes: Processes, starter: Path, tmp_path: Path) -> None:
+    out, moment = tmp_path / "out", MOMENTS["writing a measurement"]
+    assert processes("measure", starter, "--out", out, folder=str(tmp_path), before=moment).code == -9
     key = out / "confidential" / "run.key"
     assert (stat.S_IMODE(key.stat().st_mode), key.stat().st_size) == (0o600, 32)
     key.unlink()

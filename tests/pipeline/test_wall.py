@@ -33,12 +33,13 @@ from das.errors import BudgetError, InputError
 from das.noise.stream import RunKey
 from das.records import Batch
 from das.release.ledger import Ledger
+from das.starter import write_starter
 from pipelines.family import Arrays, ArraysCoder, sparse_arrays
 from pipelines.measure import MeasurePart
 from pipelines.work import Work
 
 if TYPE_CHECKING:
-    from conftest import World
+    from conftest import Ended, Processes, World
 
 Tree = Callable[[Path], dict[str, str]]
 PLANTED = 7919
@@ -107,14 +108,20 @@ def test_the_search_finds_what_it_looks_for() -> None:
         assert not shows(text)
 
 
-def test_a_count_shows_in_no_text_of_the_run_and_in_no_name(
-    starter: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    plant(starter)
-    out = tmp_path / "out"
-    code, stdout, stderr = run(capfd, "run", starter, "--out", out, "--testing-key", "planted")
-    assert code == 0
-    texts = {"stdout": stdout.encode(), "stderr": stderr.encode()}
+@pytest.fixture(scope="module")
+def planted(processes: Processes, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ended]:
+    """A release of the planted count, in a new folder and a process that forbids nobody anything."""
+    folder = tmp_path_factory.mktemp("planted")
+    config = write_starter(folder / "input")
+    plant(config)
+    out = folder / "new" / "out"
+    return out, processes("run", config, "--out", out, "--testing-key", "planted", umask=0)
+
+
+def test_a_count_shows_in_no_text_of_the_run_and_in_no_name(planted: tuple[Path, Ended]) -> None:
+    out, ended = planted
+    assert ended.code == 0
+    texts = {"stdout": ended.stdout.encode(), "stderr": ended.stderr.encode()}
     for path in sorted(out.rglob("*")):
         inside = path.relative_to(out)
         if inside.parts[0] == "confidential":
@@ -127,7 +134,8 @@ def test_a_count_shows_in_no_text_of_the_run_and_in_no_name(
     for name, content in texts.items():
         assert not shows(content), name
     # The census itself is public at the provinces; nobody's machine is.
-    assert not any(os.fsencode(tmp_path) in content for name, content in texts.items() if name.startswith("release"))
+    machine = os.fsencode(out.parents[1])
+    assert not any(machine in content for name, content in texts.items() if name.startswith("release"))
 
 
 @pytest.mark.parametrize(
@@ -310,14 +318,7 @@ def test_what_is_published_of_the_input_is_salted(starter: Path, tmp_path: Path)
 # -- who may enter -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("mask", "upto"), [(0o000, "report"), (0o077, "measure")])
-def test_permissions_do_not_depend_on_the_umask(mask: int, upto: str, starter: Path, tmp_path: Path) -> None:
-    before = os.umask(mask)
-    try:
-        find_engine().run(das.load(starter), tmp_path / "new" / "out", upto=upto, testing_key="country")
-    finally:
-        os.umask(before)
-    out = tmp_path / "new" / "out"
+def check_modes(out: Path, mask: int) -> None:
     modes = {path.relative_to(out): stat.S_IMODE(path.stat().st_mode) for path in (out, *out.rglob("*"))}
     for path, mode in modes.items():
         inside = path.parts[:1] == ("confidential",)
@@ -325,3 +326,13 @@ def test_permissions_do_not_depend_on_the_umask(mask: int, upto: str, starter: P
         if path.name == "run.log":
             wanted &= ~mask
         assert oct(mode) == oct(wanted), path
+
+
+def test_permissions_under_a_umask_that_forbids_nothing(planted: tuple[Path, Ended]) -> None:
+    check_modes(planted[0], 0)
+
+
+def test_permissions_under_a_umask_that_forbids_all(processes: Processes, starter: Path, tmp_path: Path) -> None:
+    out = tmp_path / "new" / "out"
+    assert processes("measure", starter, "--out", out, umask=0o077).code == 0
+    check_modes(out, 0o077)
