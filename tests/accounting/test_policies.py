@@ -241,6 +241,7 @@ def random_plans(draw: st.DrawFn) -> tuple[HierarchicalPlan, tuple[int, ...]]:
     return small_plan(branching, invariants, events), branching
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(random_plans())
 def test_random_plans_never_undercount(drawn: tuple[HierarchicalPlan, tuple[int, ...]]) -> None:

@@ -17,6 +17,8 @@ from das.evaluation.evaluate import evaluate
 from das.evaluation.simulate import compare, comparison_text, simulate, simulation_text
 from das.starter import write_starter
 
+pytestmark = pytest.mark.slow
+
 RUNS = 2
 
 

@@ -34,6 +34,7 @@ def changed(before: dict[str, str], after: dict[str, str]) -> set[str]:
     return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
 
 
+@pytest.mark.slow
 def test_a_finished_release_stays_as_it_is_and_what_changes_is_made_again_and_no_more(
     starter: Path, tmp_path: Path, tree: Tree
 ) -> None:

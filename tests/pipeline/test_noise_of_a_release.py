@@ -28,7 +28,7 @@ LIMIT = 6.5  # standard errors: a true plan fails once in 10^10 runs of one test
 Noise = dict[tuple[str, str], NDArray[np.int64]]  # (level, query) -> keys x numbers
 
 
-@pytest.fixture(scope="module", params=["country", "town"])
+@pytest.fixture(scope="module", params=["country", pytest.param("town", marks=pytest.mark.slow)])
 def drawn(request: pytest.FixtureRequest) -> tuple[World, Noise]:
     """Measure the same histograms under many keys, as the pipeline's step does; subtract the dense truth."""
     world: World = request.getfixturevalue(request.param)
