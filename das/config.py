@@ -200,6 +200,12 @@ def _resolve(sound: Mapping[str, Any], problems: _Problems) -> dict[str, Any]:
         facts.add(f"invariant.{index + 1}", entry, "=")
     for index, entry in enumerate(sound.get("bound", ())):
         facts.add(f"bound.{index + 1}", entry, entry.sense)
+    if "input" in sound and "privacy" in sound and sound["input"].budget is not None:
+        total, needed = sound["input"].budget, sound["privacy"].budget
+        if total < needed:
+            problems.add(
+                "input.budget", f"{total} is less than this release spends, {needed}", "raise one, or lower the other"
+            )
     if facts.invariants and "privacy" in sound and sound["privacy"].neighbours is Neighbours.ADD_REMOVE:
         reason = (
             "'add-remove' promises nothing beside an invariant: data sets that agree on it never differ by one record"

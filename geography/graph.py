@@ -102,7 +102,7 @@ def _repeated(claims: Claims, first: Indices) -> list[Problem]:
                 for each in (claim, earlier)
             )
             reason = f"{name} has two parents: {here} here, {there} in {row}"
-            remedy = "give it one parent; if codes are unique only within their parent, use nested codes"
+            remedy = "give it one parent; codes unique only within their parent are nested, and padded to one width"
         else:
             reason, remedy = f"{name} is already in {row}", "keep one of the two rows"
         return Problem(claims.source.row(int(claims.row[claim])), reason, remedy)

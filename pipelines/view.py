@@ -93,7 +93,8 @@ class FamilyView:
             measured=self.measured(),
             limits=limits_of(self.facts(), slice(None)),
             # Leaves know what was measured of them and nothing else: the plain distance is theirs already.
-            correlated=None if known is None or self.is_leaf else distance(work.basis, known, cells),
+            # Children of an empty parent are empty, whatever is known of them.
+            correlated=None if known is None or self.is_leaf or not len(cells) else distance(work.basis, known, cells),
         )
 
 

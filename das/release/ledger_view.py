@@ -24,6 +24,8 @@ def ledger_of(folder: Path, *, verify: bool, raise_to: str | None = None, reason
     except PermissionError:
         raise UsageError(Problem(str(layout.confidential.path), "is closed to you", "ask its owner")) from None
     path = Path(whereabouts["ledger"])
+    if not path.exists() and not layout.confidential.key.exists() and not layout.release.measurements.exists():
+        raise UsageError(Problem(str(folder), "nothing was spent by this run yet, so there is no ledger", "run it on"))
     if not path.exists():
         raise BudgetError(Problem(str(path), "the ledger is gone", "restore it; a new one would forget what was spent"))
     ledger = Ledger.open(path)
@@ -76,7 +78,9 @@ def ledger_text(ledger: Ledger, *, verified: bool) -> str:
         lines.append(f"{when:<22}{what}  {run:<12}{plan:<12} {entry.note}")
     for name in dict.fromkeys(entry.dataset for entry in ledger.entries()):
         spent = ledger.spent(name)
-        lines.append(f"spent on {name}: {spent} = {float(spent):.4f}")
+        totals = [e.amount for e in ledger.entries() if e.dataset == name and e.kind in ("open", "raise")]
+        of = f" of {totals[-1]}, {totals[-1] - spent} is left" if totals else ""
+        lines.append(f"spent on {name}: {spent} = {float(spent):.4f}{of}")
     if verified:
         lines.append("hash chain: verified")
     return "\n".join(lines)

@@ -14,10 +14,6 @@ __all__ = ["summary"]
 
 def summary(statement: Mapping[str, Any], folder: Path) -> str:
     """Say what is promised, given what, and where the files are."""
-    nominal, unit = statement["nominal"], statement["relation"]["unit"]
-    kind = statement["relation"]["kind"]
-    change = f"in one {unit}'s record" if kind == "replace" else f"by one {unit}'s presence"
-    pairs = f"For any two data sets that agree on all that is public below and differ {change},"
     lines = [f"Release {statement['release']}", ""]
     if statement["seeded"]:
         lines += ["TEST RUN: the noise key is known. Nothing below is promised, and this is not a release.", ""]
@@ -26,18 +22,7 @@ def summary(statement: Mapping[str, Any], folder: Path) -> str:
         return "\n".join(
             [*lines, f"Files      {folder / 'release'}", f"Report     {folder / 'release' / 'privacy.html'}"]
         )
-    lines += [f"Promised   {pairs}"]
-    epsilon = round_up(nominal["epsilon"], 4)
-    if statement["framework"] == "zcdp":
-        rho, delta = Fraction(nominal["rho"]), delta_text(nominal["delta"])
-        lines += [
-            f"           the chance of any outcome differs by at most a factor e^{epsilon}, except with",
-            f"           probability {delta} (rho = {rho} = {float(rho):.4f}; {nominal['status']}).",
-        ]
-    else:
-        lines += [
-            f"           the chance of any outcome differs by at most a factor e^{epsilon} ({nominal['status']})."
-        ]
+    lines += _promise(statement)
     lines.append("           Nothing is promised about the public facts themselves.")
     lines += _effective(statement)
     for fact in statement["invariants"]:
@@ -45,7 +30,7 @@ def summary(statement: Mapping[str, Any], folder: Path) -> str:
         lines.append(f"Public     {fact['query']} of each {fact['level']}{also}, exactly. {fact['reason']}")
     for fact in statement["bounds"]:
         limit = f"{fact['sense']} {_times(fact)}{fact['source']}"
-        lines.append(f"           {fact['query']} of each {fact['level']} {limit}. {fact['reason']}")
+        lines.append(f"           {fact['query']} of each {fact['level']} {limit}. {fact['reason']}".rstrip(". ") + ".")
     for name in statement["structural_zeros"]:
         lines.append(f"           structural zero {name}")
     lines.append("           the list of all geounits, empty ones included")
@@ -55,6 +40,36 @@ def summary(statement: Mapping[str, Any], folder: Path) -> str:
         *_files(folder),
     ]
     return "\n".join(lines)
+
+
+def _promise(statement: Mapping[str, Any]) -> list[str]:
+    """Give the number that the page promises, Semi-DP where it is known; then the nominal one."""
+    nominal, unit = statement["nominal"], statement["relation"]["unit"]
+    semi = next((e for e in statement.get("effective", ()) if e["policy"] == "semi"), None)
+    zcdp = statement["framework"] == "zcdp"
+    except_ = f", except with probability {delta_text(nominal['delta'])}" if zcdp else ""
+    if statement["relation"]["kind"] != "replace":
+        differ = f"For any two data sets that differ by one {unit}'s presence,"
+    else:
+        differ = "For any two data sets that agree on all that is public below and differ in one record,"
+    if semi is not None and isinstance(semi["epsilon"], float):
+        up_to = (
+            "one record" if semi["a"] == 1 else f"up to {semi['a']} records, as many as the public facts may require"
+        )
+        lines = [
+            "Promised   For any two data sets that agree on all that is public below and differ in",
+            f"           {up_to}, the chance of any outcome differs",
+            f"           by at most a factor e^{round_up(semi['epsilon'], 3)}{except_} (semi, {semi['status']}).",
+        ]
+        label = "Nominal    "
+    else:
+        lines, label = [], "Promised   "
+    budget = f"rho = {nominal['rho']} = {float(Fraction(nominal['rho'])):.4f}" if zcdp else "pure"
+    return [
+        *lines,
+        f"{label}{differ}",
+        f"           by at most a factor e^{round_up(nominal['epsilon'], 4)}{except_} ({budget}; {nominal['status']}).",
+    ]
 
 
 def _files(folder: Path) -> list[str]:
@@ -70,7 +85,7 @@ def _effective(statement: Mapping[str, Any]) -> list[str]:
     secrets = statement.get("secrets", [])
     chosen = [(s["secret"], s) for s in (secrets[:1] + secrets[-1:] if len(secrets) > 1 else secrets)]
     for found in statement.get("effective", ()):
-        if found["policy"] in ("irreducible", "semi"):
+        if found["policy"] == "irreducible":
             chosen.append((f"policy {found['policy']}, a(t) = {found['a']}", found))
     rows = []
     for words, found in chosen:

@@ -17,6 +17,7 @@ import pytest
 
 import das
 from das.population import CENRACE, HHGQ, HISPANIC, VOTINGAGE
+from das.starter import write_starter
 
 if TYPE_CHECKING:
     from conftest import World
@@ -213,3 +214,14 @@ def test_a_release_is_read_from_its_public_files(world: World, tmp_path: Path) -
     assert release.table(level, "total")["total"].sum() == len(world.people)
     with pytest.raises(das.errors.UsageError, match="holds no finished release"):
         das.open(tmp_path)
+
+
+def test_an_empty_branch_is_released_like_any_other(tmp_path: Path) -> None:
+    """A province without people, publicly: its districts are estimated below a parent that is empty in every cell."""
+    config = write_starter(tmp_path / "input")
+    people = (tmp_path / "input" / "people.csv").read_text().splitlines()
+    (tmp_path / "input" / "people.csv").write_text("\n".join(p for p in people if not p.startswith("S")) + "\n")
+    release = das.run(das.load(config), out=tmp_path / "out", testing_key="empty branch")
+    assert release.table("province", "total").loc["S", "total"] == 0
+    assert release.table("village", "total")["total"].filter(like="S").sum() == 0
+    assert len(release.estimates("district")["geocode"].unique()) == 4
