@@ -239,7 +239,7 @@ def _where_bounds_bind(
         worst = min(mixed, worst) if isinstance(worst, float) else mixed
     words = round_up(worst, 3) if isinstance(worst, float) else str(worst)
     return {
-        "status": f"proved where no public bound binds (else {words})",
+        "status": f"proved where no public bound binds (else {words} with one stand-in)",
         "epsilon_where_bounds_bind": worst,
     }
 
