@@ -17,6 +17,8 @@ import click
 
 from das import presets
 from das.account import account
+from das.bench import NAMES
+from das.bench import measure as measure_bench
 from das.checks import check
 from das.config import load
 from das.engine import STAGES, find_engine
@@ -265,17 +267,16 @@ def simulate_(configs: tuple[Path, ...], runs: int, information: tuple[str, ...]
 
 
 @das.command()
-@click.argument("name", type=click.Choice(["noise"]))
+@click.argument("name", type=click.Choice(NAMES))
+@click.option("--blocks", type=click.IntRange(min=1), help="Size of the generated state (for `state`).")
 @as_json
-def bench(name: str, as_json: bool) -> None:
+def bench(name: str, blocks: int | None, as_json: bool) -> None:
     """Measure this project against a peer, in one process and one run."""
-    from das.bench.noise import rows
-
-    found = rows()
+    found = measure_bench(name, blocks=blocks)
     if as_json:
         _print_json(found)
         return
-    for row in found:
+    for row in found if isinstance(found, list) else [found]:
         click.echo("  ".join(f"{key} {value}" for key, value in row.items()))
 
 

@@ -1,1 +1,25 @@
-"""Benchmarks: each against a peer, in one process and one run."""
+"""The project's benchmarks, each against a peer in the same process and run; one module a benchmark."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from das.errors import Problem, UsageError
+
+__all__ = ["NAMES", "measure"]
+
+NAMES = ("noise", "estimate", "state", "congenial")
+"""Each is a module of this package with a function ``rows``."""
+
+
+def measure(name: str, *, blocks: int | None = None) -> list[dict[str, Any]] | dict[str, Any]:
+    """Run one benchmark and return its rows (for ``state`` one object): what ``das bench NAME --json`` prints."""
+    rows = import_module(f"das.bench.{name}").rows
+    if name == "state":
+        found: dict[str, Any] = rows() if blocks is None else rows(blocks=blocks)
+        return found
+    if blocks is not None:
+        raise UsageError(Problem("--blocks", f"means nothing to `das bench {name}`", "use it with `das bench state`"))
+    listed: list[dict[str, Any]] = rows()
+    return listed
