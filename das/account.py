@@ -16,6 +16,7 @@ from das import presets
 from das.accounting.conversion import epsilon_upper
 from das.accounting.events import Event, GaussianEvent, LaplaceEvent, NotSupported
 from das.accounting.hierarchy import HierarchicalPlan, Maps
+from das.accounting.laminar import PROMISED, TreeSampler, conditioned_on_tree
 from das.accounting.moves import Secret, adjacency, determined_queries
 from das.accounting.policies import (
     Guarantee,
@@ -79,7 +80,8 @@ def account(plan: Plan, spine: Spine | None = None) -> Account:
         except ProblemsFound:
             spine = None
     whole = hierarchical_plan(plan, spine, several=about.get("several"))
-    found = account_of(whole, plan.settings.privacy.delta)
+    sampler = PROMISED if plan.is_congenial else None
+    found = account_of(whole, plan.settings.privacy.delta, sampler)
     if plan.settings.privacy.neighbours is Neighbours.ADD_REMOVE:
         found |= _presence(plan)
     if "split" in about:
@@ -114,14 +116,23 @@ def _presence(plan: Plan) -> dict[str, Any]:
     return {"a": None, "effective": [nominal], "tight": None, "determined_queries": [], "vacuous": False}
 
 
-def account_of(whole: HierarchicalPlan, delta: Fraction) -> dict[str, Any]:
+def account_of(whole: HierarchicalPlan, delta: Fraction, sampler: TreeSampler | None = None) -> dict[str, Any]:
     """Account what the accountant was told of, under every policy and for every secret.
 
-    Where all noise is of the Laplace kind the epsilons are pure: they need no delta.
+    Where all noise is of the Laplace kind the epsilons are pure: they need no delta. With a sampler, the noise is
+    conditioned to conform, and the account is that of the conditioned mechanism.
     """
+
+    def settled(found: Guarantee) -> Guarantee:
+        return found if sampler is None else conditioned_on_tree(found, whole, sampler)
+
     policies: tuple[Policy, ...] = ("semi", "irreducible", "nearest")
-    effective = {policy: guarantee(whole, policy, delta) for policy in policies}
+    effective = {policy: settled(guarantee(whole, policy, delta)) for policy in policies}
     leaf, a = whole.levels[-1], adjacency(whole)
+
+    def secret(wanted: Secret) -> dict[str, Any]:
+        return _secret(whole, wanted, settled(secret_guarantee(whole, wanted, delta)), effective)
+
     secrets = [Secret(name=f"attributes within the same {leaf}", within=leaf)]
     secrets += [Secret(name=f"anything within the same {level}", within=level) for level in whole.levels[-2::-1]]
     pure = all(isinstance(event, LaplaceEvent) for event in whole.events)
@@ -133,22 +144,24 @@ def account_of(whole: HierarchicalPlan, delta: Fraction) -> dict[str, Any]:
     }
     return {
         "a": None if isinstance(a, NotSupported) else a,
-        "tight": None if pure else tight,
+        "tight": None if pure or sampler else tight,
         "effective": [
             {
                 "policy": found.policy,
                 "a": found.adjacency,
                 **_plain(found),
-                **({} if policy == "semi" else _where_bounds_bind(whole, found, effective["semi"])),
-                "tight_epsilon": None if pure or found.status != "proved" else _tight(whole, policy, delta),
+                **(
+                    _given_stand_ins(whole, found)
+                    if policy == "semi"
+                    else _where_bounds_bind(whole, found, effective["semi"])
+                ),
+                "tight_epsilon": None if pure or sampler or found.status != "proved" else _tight(whole, policy, delta),
             }
             for policy, found in effective.items()
         ],
-        "secrets": [{"secret": s.name, **_secret(whole, s, delta, effective)} for s in secrets],
-        "attributes": [{"attribute": s.name, **_secret(whole, s, delta, effective)} for s in attribute_secrets(whole)],
-        "geography": [
-            {"of": leaf, "within": s.within, **_secret(whole, s, delta, effective)} for s in geography_secrets(whole)
-        ],
+        "secrets": [{"secret": s.name, **secret(s)} for s in secrets],
+        "attributes": [{"attribute": s.name, **secret(s)} for s in attribute_secrets(whole)],
+        "geography": [{"of": leaf, "within": s.within, **secret(s)} for s in geography_secrets(whole)],
         "determined_queries": [list(pair) for pair in determined_queries(whole)],
         "vacuous": any(found.status.startswith("VACUOUS") for found in effective.values()),
     }
@@ -203,11 +216,10 @@ def _event(level: str, query: str, noise: Mechanism) -> Event:
 
 
 def _secret(
-    whole: HierarchicalPlan, secret: Secret, delta: Fraction, effective: dict[Policy, Guarantee]
+    whole: HierarchicalPlan, secret: Secret, found: Guarantee, effective: dict[Policy, Guarantee]
 ) -> dict[str, Any]:
-    found = secret_guarantee(whole, secret, delta)
     touched = any(_may_touch(whole, secret, query) for _, query in whole.bounds)
-    out = _plain(found) | {"nominal_epsilon": _epsilon(nominal_secret_guarantee(whole, secret, delta))}
+    out = _plain(found) | {"nominal_epsilon": _epsilon(nominal_secret_guarantee(whole, secret, found.delta))}
     return out | (_where_bounds_bind(whole, found, effective["semi"], effective["nearest"]) if touched else {})
 
 
@@ -217,6 +229,11 @@ def _may_touch(whole: HierarchicalPlan, secret: Secret, query: str) -> bool:
         return True  # another leaf is another geounit of the bound
     kept = {name for (name, _), map_ in zip(whole.attributes, whole.queries[query], strict=True) if map_ is not None}
     return bool(kept if secret.attributes is None else kept & secret.attributes)
+
+
+def _given_stand_ins(whole: HierarchicalPlan, found: Guarantee) -> dict[str, Any]:
+    """Say in the status what a(t) rests on where there are public bounds (``das/accounting/moves.md``)."""
+    return {"status": "proved, given a stand-in for each record"} if whole.bounds and found.status == "proved" else {}
 
 
 def _where_bounds_bind(

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from das.congenial.layers import layers_of
 from das.encoding import Encoded, encode, merge
 from das.errors import InfeasibleError, InputError, Problem, ProblemsFound
-from das.facts import TrueAnswers, contradictions, facts_of
+from das.facts import TrueAnswers, facts_of
 from das.places import areas_of, spine_of
 from das.plan import Plan
 from das.query import Query
@@ -43,7 +44,9 @@ def check(plan: Plan) -> dict[str, Any]:
         except ProblemsFound as error:
             problems += error.problems
         try:
-            conflicts += contradictions(facts_of(plan, spine, None), spine)
+            facts_of(plan, spine, None)
+        except InfeasibleError as error:
+            conflicts += error.problems
         except ProblemsFound as error:
             problems += error.problems
     placed: list[Encoded] = []
@@ -59,8 +62,9 @@ def check(plan: Plan) -> dict[str, Any]:
         problems += error.problems
     if spine is not None and not problems and not conflicts:
         try:
-            truth = _true_answers(merge(placed, plan.schema.size), spine)
-            conflicts += contradictions(facts_of(plan, spine, truth), spine)
+            facts_of(plan, spine, _true_answers(merge(placed, plan.schema.size), spine))
+        except InfeasibleError as error:
+            conflicts += error.problems
         except ProblemsFound as error:
             problems += error.problems
     if problems:
@@ -82,6 +86,7 @@ def check(plan: Plan) -> dict[str, Any]:
             f"{plan.name}: config, geography, input and facts fit together",
             "geounits   " + ", ".join(f"{size:,} {level}" for level, size in units.items()),
             "input      " + ", ".join(files) + " (every row read)",
+            *([f"congenial  counts form a tree (laminar): {layers_of(plan).explain()}"] if plan.is_congenial else []),
             f"plan       {plan.digest[:16]}",
             "nothing was spent",
         ],

@@ -21,10 +21,12 @@ from das.bench import NAMES
 from das.bench import measure as measure_bench
 from das.checks import check
 from das.config import load
+from das.congenial.layers import layers_of
 from das.engine import STAGES, find_engine
 from das.errors import Interrupted, Problem, ProblemsFound, UsageError
 from das.joint import joint_account, read_source, write_account_page
 from das.plan import Plan
+from das.product import product_of
 from das.release.layout import Layout
 from das.release.ledger_view import ledger_of, ledger_text, rows_of
 from das.report.text import summary
@@ -150,15 +152,42 @@ def check_(config: Path, as_json: bool) -> None:
 
 @das.command("plan")
 @config_file
+@click.option("--scale", is_flag=True, help="Project time, memory and cost of a national run instead.")
+@click.option("--workers", type=click.IntRange(min=1), help="With --scale: worker processes.  [default: 1]")
+@click.option("--blocks", type=click.IntRange(min=10), help="With --scale: leaves of the spine.  [default: 5900000]")
+@click.option(
+    "--measured",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    multiple=True,
+    help="With --scale: what `das bench state --json` printed, instead of measuring now; give it twice.",
+)
 @as_json
-def plan_(config: Path, as_json: bool) -> None:
+def plan_(
+    config: Path, scale: bool, workers: int | None, blocks: int | None, measured: tuple[Path, ...], as_json: bool
+) -> None:
     """Show noise, expected error and cost per geolevel and query; read no record."""
     plan = load(config)
-    accounted = account(plan)
+    if scale:
+        from das.scale import NATION, measure_states, project, read_measured
+
+        runs = [read_measured(path) for path in measured] or measure_states()
+        projected = project(plan, runs, blocks=blocks or NATION, workers=workers or 1)
+        if as_json:
+            _print_json(projected.to_json())
+        else:
+            click.echo(projected.text())
+        return
+    if workers or blocks or measured:
+        given = "--workers" if workers else "--blocks" if blocks else "--measured"
+        raise UsageError(Problem(given, "means nothing to `das plan` by itself", "use it with --scale"))
+    accounted, product = account(plan), product_of(plan)
     if as_json:
-        _print_json(plan.to_json() | accounted.sections)
-    else:
-        click.echo(f"{plan.explain()}\n\n{accounted.text()}\n\nNothing was read of the records, nothing was spent.")
+        _print_json(plan.to_json() | accounted.sections | ({"product": product.to_json()} if product else {}))
+        return
+    joint = f"\n{product.text()}" if product else ""
+    if plan.is_congenial:
+        joint += f"\ncongenial: counts form a tree (laminar): {layers_of(plan).explain()}"
+    click.echo(f"{plan.explain()}{joint}\n\n{accounted.text()}\n\nNothing was read of the records, nothing was spent.")
 
 
 @das.command("account")
@@ -169,12 +198,16 @@ def account_(sources: tuple[str, ...], html: Path | None, as_json: bool) -> None
     """Account a plan (a config or a preset) or finished releases; several are accounted together."""
     read = [read_source(name) for name in sources]
     accounted = joint_account(read)
+    product = product_of(read[0].plan) if len(read) == 1 else None
     if html is not None:
         write_account_page(read, accounted, html)
     if as_json:
-        _print_json({"nominal": accounted.nominal, **accounted.sections})
+        joint = {"product": product.to_json()} if product else {}
+        _print_json({"nominal": accounted.nominal, **accounted.sections, **joint})
     else:
         click.echo(" + ".join(source.plan.name for source in read) + "\n\n" + accounted.text())
+        if product:
+            click.echo(product.text())
 
 
 @das.command()
@@ -270,14 +303,34 @@ def simulate_(configs: tuple[Path, ...], runs: int, information: tuple[str, ...]
 @click.argument("name", type=click.Choice(NAMES))
 @click.option("--blocks", type=click.IntRange(min=1), help="Size of the generated state (for `state`).")
 @as_json
-def bench(name: str, blocks: int | None, as_json: bool) -> None:
+@beam_options
+def bench(name: str, blocks: int | None, as_json: bool, beam: tuple[str, ...]) -> None:
     """Measure this project against a peer, in one process and one run."""
-    found = measure_bench(name, blocks=blocks)
+    found = measure_bench(name, blocks=blocks, options=beam)
     if as_json:
         _print_json(found)
         return
     for row in found if isinstance(found, list) else [found]:
-        click.echo("  ".join(f"{key} {value}" for key, value in row.items()))
+        click.echo("  ".join(f"{key} {value}" for key, value in row.items() if key != "details"))
+
+
+@das.command("compare")
+@click.option("--out", type=click.Path(path_type=Path), help="Write the comparison as one page (HTML).")
+@click.option("--epsilon", default="1", show_default=True, help="The effective epsilon that all are matched to.")
+@click.option("--runs", type=click.IntRange(min=2), default=300, show_default=True)
+@as_json
+def compare_(out: Path | None, epsilon: str, runs: int, as_json: bool) -> None:
+    """Compare raw noise, least squares and conditioning on an example table, at the same effective privacy."""
+    from das.congenial.comparison import compare_example, comparison_text
+    from das.congenial.comparison_page import render_comparison
+
+    found = compare_example(epsilon=epsilon, runs=runs)
+    if out is not None:
+        out.write_text(render_comparison(found), encoding="utf-8")
+    if as_json:
+        _print_json(found)
+    else:
+        click.echo(comparison_text(found))
 
 
 @das.command("presets")

@@ -13,6 +13,7 @@ __all__ = [
     "Problem",
     "ProblemsFound",
     "UsageError",
+    "WindowsTooNarrow",
 ]
 
 
@@ -38,6 +39,10 @@ class InfeasibleError(ProblemsFound):
     """The declared public facts contradict each other."""
 
     exit_code = 4
+
+
+class WindowsTooNarrow(InfeasibleError):
+    """The congenial sampler could not prove its errors: its windows do not hold what the constraints ask for."""
 
 
 class BudgetError(ProblemsFound):

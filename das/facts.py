@@ -1,44 +1,38 @@
 """t, the public facts: what estimation reads beside the measurements, carried up the spine, checked for contradictions.
 
 A fact at one level says something about every level above it: the children's lower bounds, upper bounds and exact
-values add up. With these sums in place at the top, each parent is estimated so that its children can still obey.
+values add up. With these sums in place at the top, and what they leave open (:mod:`das.splitting`), each parent is
+estimated so that its children can still obey.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from das.constraint import Bound
-from das.errors import InputError, Problem, ProblemsFound
-from das.estimation.problem import NO_LIMIT, Limits
+from das.constraint import Bound, Published
+from das.contradiction import hopeless_tops, minimal_conflict
+from das.errors import InfeasibleError, InputError, Problem, ProblemsFound
+from das.estimation.problem import NO_LIMIT
+from das.fact import Declared, Fact, Facts, Sign, answer_names, limits_of, tighter
 from das.plan import Plan
+from das.published import is_release, released_answers
 from das.query import Query
+from das.splitting import Upsweep, sweep_up
 from geography import Spine, column_names, read_text_columns
 from geography.arrays import Codes
 from geography.findings import Source, listed, nearest
 from geography.reading import read_parquet
 from geography.summation import sum_ranges
 
-__all__ = ["Fact", "Sign", "answer_names", "contradictions", "facts_of", "limits_of"]
+__all__ = ["Fact", "Facts", "Sign", "TrueAnswers", "answer_names", "facts_of", "limits_of", "require_agreement"]
 
-Sign = Literal["=", ">=", "<="]
-Facts = dict[str, tuple["Fact", ...]]
 TrueAnswers = Callable[[str, Query], NDArray[np.int64]]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Fact:
-    """Public values of one query for each geounit of a level; ``NO_LIMIT`` where an upper bound says nothing."""
-
-    query: Query
-    sign: Sign
-    values: NDArray[np.int64]  # units x query.size
+_CONFLICTS = 3
+"""Contradictions that are named in full; geounits with others are counted."""
 
 
 def facts_of(plan: Plan, spine: Spine, true_answers: TrueAnswers | None) -> Facts:
@@ -56,106 +50,107 @@ def facts_of(plan: Plan, spine: Spine, true_answers: TrueAnswers | None) -> Fact
     ------
     InputError
         A bound's file does not fit, or the data do not obey a bound; no count is shown.
+    InfeasibleError
+        The facts contradict one another, or leave open whether the counts of every parent can be split.
     """
+    declared = _declared(plan, spine, true_answers)
+    # The congenial engine never splits what it has drawn without knowing how: its messages hold all that is below.
+    wanted = plan.settings.estimate.split == "guaranteed" and not plan.is_congenial
+    if true_answers is not None and wanted:
+        return require_agreement(declared, spine)
+    # Without the invariants nobody can say whether parents can be split, and perhaps nobody needs to.
+    swept = sweep_up(_carried_up(declared, spine), spine)
+    _refuse(_contradictions(declared, swept, spine))
+    return swept.facts
+
+
+def require_agreement(declared: tuple[Declared, ...], spine: Spine) -> Facts:
+    """Carry declared facts up the spine so that every parent that obeys them can be split among its children.
+
+    Raises
+    ------
+    InfeasibleError
+        Naming a minimal set of facts that cannot hold together, or the queries for which no limits suffice.
+    """
+    swept = sweep_up(_carried_up(declared, spine), spine)
+    _refuse([*_contradictions(declared, swept, spine), *swept.refused])
+    return swept.facts
+
+
+def _refuse(problems: list[Problem]) -> None:
+    if problems:
+        raise InfeasibleError(problems)
+
+
+def _contradictions(declared: tuple[Declared, ...], swept: Upsweep, spine: Spine) -> list[Problem]:
+    """Name minimal sets of facts that cannot hold together, at the lowest geounits where they meet."""
+    hopeless = swept.hopeless
+    if not hopeless:
+        tops = hopeless_tops(swept.facts, spine)
+        hopeless = {spine.levels[0]: tops} if len(tops) else {}
     problems: list[Problem] = []
-    below: tuple[Fact, ...] = ()
+    for level, units in hopeless.items():
+        for unit in units[:_CONFLICTS].tolist():
+            problems += minimal_conflict(declared, swept.facts, spine, level, unit)
+        if len(units) > _CONFLICTS:
+            problems.append(Problem(level, f"facts contradict one another at {len(units) - _CONFLICTS} more geounits"))
+    return problems
+
+
+def _declared(plan: Plan, spine: Spine, true_answers: TrueAnswers | None) -> tuple[Declared, ...]:
+    """Read every declared fact, and all problems with them."""
+    problems: list[Problem] = []
+    found: list[Declared] = []
+    if true_answers is not None:
+        for invariant in plan.invariants:
+            fact = Fact(invariant.query, "=", true_answers(invariant.level, invariant.query))
+            found.append(Declared(invariant.level, fact, f"invariant: {invariant.reason}", shown=False))
+    for bound in plan.bounds:
+        before = len(problems)
+        try:
+            values = _bound_values(plan, bound, spine, problems)
+        except ProblemsFound as error:  # the file cannot be read at all
+            problems += error.problems
+            continue
+        if true_answers is not None and len(problems) == before:
+            problems += _disobedience(bound, values, true_answers(bound.level, bound.query), spine)
+        found.append(Declared(bound.level, Fact(bound.query, bound.sense, values), bound.source))
+    for published in plan.published:
+        try:
+            values = _published_values(plan, published, spine, problems)
+        except ProblemsFound as error:
+            problems += error.problems
+            continue
+        found += [Declared(published.level, fact, published.source) for fact in _equal(published.query, values)]
+    if problems:
+        raise InputError(problems)
+    return tuple(found)
+
+
+def _carried_up(declared: tuple[Declared, ...], spine: Spine) -> Facts:
+    """Add each level's facts to the sums of those below it."""
     facts: Facts = {}
+    below: tuple[Fact, ...] = ()
     for level in reversed(spine.levels):
         found: dict[tuple[str, Sign], Fact] = {}
         for fact in below:  # one level further up
             summed = np.minimum(sum_ranges(fact.values, spine.first_child(level)), NO_LIMIT)
             found[fact.query.name, fact.sign] = Fact(fact.query, fact.sign, summed)
-        if true_answers is not None:
-            for invariant in plan.invariants:
-                if invariant.level == level:
-                    values = true_answers(level, invariant.query)
-                    found[invariant.query.name, "="] = Fact(invariant.query, "=", values)
-        for bound in plan.bounds:
-            if bound.level == level:
-                before = len(problems)
-                try:
-                    values = _bound_values(plan, bound, spine, problems)
-                except ProblemsFound as error:  # the file cannot be read at all
-                    problems += error.problems
-                    continue
-                if true_answers is not None and len(problems) == before:
-                    problems += _disobedience(bound, values, true_answers(level, bound.query), spine)
-                found[bound.query.name, bound.sense] = _tighter(
-                    Fact(bound.query, bound.sense, values), found.get((bound.query.name, bound.sense))
-                )
+        for each in declared:
+            if each.level == level:
+                for fact in _beside(each.fact, found):
+                    found[fact.query.name, fact.sign] = tighter(fact, found.get((fact.query.name, fact.sign)))
         below = facts[level] = tuple(found.values())
-    if problems:
-        raise InputError(problems)
     return {level: facts[level] for level in spine.levels}
 
 
-def limits_of(facts: tuple[Fact, ...], units: slice) -> tuple[Limits, ...]:
-    """Bring the facts on each query together as one pair of limits, for some geounits of a level."""
-    out: dict[str, Limits] = {}
-    for fact in facts:
-        values = fact.values[units]
-        known = out.get(fact.query.name)
-        lower = known.lower if known else np.zeros_like(values)
-        upper = known.upper if known else np.full_like(values, NO_LIMIT)
-        if fact.sign in ("=", ">="):
-            lower = np.maximum(lower, values)
-        if fact.sign in ("=", "<="):
-            upper = np.minimum(upper, values)
-        out[fact.query.name] = Limits(query=fact.query, lower=lower, upper=upper)
-    return tuple(out.values())
-
-
-def contradictions(facts: Facts, spine: Spine) -> Iterator[Problem]:
-    """Name facts that cannot hold together at a geounit: with each other, or with the structural zeros.
-
-    Finds what shows at one geounit between nested queries; whether a parent can be split among its children follows
-    from the sums when a single query is limited, and is verified family by family during estimation otherwise.
-    """
-    for level, at_level in facts.items():
-        everything = limits_of(at_level, slice(None))
-        for limit in everything:
-            possible = np.zeros(limit.query.size, dtype=bool)
-            possible[np.unique(limit.query.index[limit.query.schema.possible])] = True
-            yield from _say(
-                limit.lower > limit.upper, level, spine, limit.query, "its lower bound exceeds its upper bound"
-            )
-            yield from _say(
-                (limit.lower > 0) & ~possible, level, spine, limit.query, "people are required in a structural zero"
-            )
-        for fine in everything:
-            for coarse in everything:
-                if fine is not coarse and fine.query.refines(coarse.query):
-                    yield from _nested(fine, coarse, level, spine)
-
-
-def answer_names(query: Query) -> list[str]:
-    """Name each answer: the labels of the attributes that the query keeps.
-
-    Examples
-    --------
-    >>> from das.query import parse_query
-    >>> from das.schema import Attribute, Schema
-    >>> schema = Schema((Attribute("sex", ("f", "m")), Attribute("age", ("young", "old"))))
-    >>> answer_names(parse_query(schema, "sex * age"))
-    ['f * young', 'f * old', 'm * young', 'm * old']
-    >>> answer_names(parse_query(schema, "total"))
-    ['total']
-    """
-    return [" * ".join(labels) or "total" for labels in query.labels()]
-
-
-def _nested(fine: Limits, coarse: Limits, level: str, spine: Spine) -> Iterator[Problem]:
-    """Sums of the finer limits must leave room for the coarser ones."""
-    into = np.zeros(fine.query.size, dtype=np.int64)
-    into[fine.query.index] = coarse.query.index
-    shape = (coarse.query.size, len(fine.lower))
-    lower, upper = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    np.add.at(lower, into, fine.lower.T)
-    np.add.at(upper, into, fine.upper.T)
-    lower, upper = lower.T, upper.T
-    name = fine.query.name
-    yield from _say(lower > coarse.upper, level, spine, coarse.query, f"the lower bounds of {name!r} exceed it")
-    yield from _say(upper < coarse.lower, level, spine, coarse.query, f"the upper bounds of {name!r} stay below it")
+def _beside(fact: Fact, found: dict[tuple[str, Sign], Fact]) -> tuple[Fact, ...]:
+    """Keep two exact values that disagree apart, as limits that nobody meets."""
+    earlier = found.get((fact.query.name, "="))
+    if fact.sign != "=" or earlier is None or np.array_equal(earlier.values, fact.values):
+        return (fact,)
+    at_least = np.where(fact.values < NO_LIMIT, fact.values, 0)
+    return Fact(fact.query, ">=", at_least), Fact(fact.query, "<=", fact.values)
 
 
 def _say(where: NDArray[np.bool_], level: str, spine: Spine, query: Query, reason: str) -> Iterator[Problem]:
@@ -173,13 +168,6 @@ def _say(where: NDArray[np.bool_], level: str, spine: Spine, query: Query, reaso
         ),
         Source(f"query {query.name!r}"),
     )
-
-
-def _tighter(one: Fact, other: Fact | None) -> Fact:
-    if other is None:
-        return one
-    pick = np.maximum if one.sign == ">=" else np.minimum
-    return Fact(one.query, one.sign, pick(one.values, other.values))
 
 
 def _disobedience(bound: Bound, values: NDArray[np.int64], truth: NDArray[np.int64], spine: Spine) -> list[Problem]:
@@ -221,6 +209,8 @@ def _bound_values(plan: Plan, bound: Bound, spine: Spine, problems: list[Problem
         lambda i: Problem(source.row(i), f"{str(geocodes[i])!r} has an earlier row", "keep one"),
         source,
     )
+    if (unit >= 0).all() and not len(repeated):
+        problems += _unlisted(bound, spine, unit, values)
     for name in columns:
         text = np.strings.strip(numbers[name])
         whole = np.strings.isdecimal(text) & (np.strings.str_len(text) <= 12)
@@ -232,6 +222,57 @@ def _bound_values(plan: Plan, bound: Bound, spine: Spine, problems: list[Problem
         good = whole & (unit >= 0)
         values[unit[good], names.index(name)] = np.minimum(text[good].astype(np.int64) * bound.factor, NO_LIMIT)
     return values
+
+
+def _published_values(plan: Plan, published: Published, spine: Spine, problems: list[Problem]) -> NDArray[np.int64]:
+    """Read what an earlier release published; ``NO_LIMIT`` where it says nothing."""
+    path = plan.folder / published.source
+    if is_release(path):
+        return released_answers(published, path, spine, problems)
+    if path.is_dir():
+        raise InputError(Problem(published.source, "holds no finished release", "name its folder, or a table of it"))
+    table = Bound(published.query, published.level, "<=", published.source, published.geocode, 1, "", "unlimited")
+    values = _bound_values(plan, table, spine, problems)
+    geocodes, source = spine.geocodes(published.level), Source.of(published.source)
+    without = spine.real(published.level) & (values >= NO_LIMIT).all(axis=1)
+    problems += listed(
+        np.flatnonzero(without),
+        lambda i: Problem(published.source, f"has no row for {published.level} {geocodes[i]}", "publish it whole"),
+        source,
+    )
+    return values
+
+
+def _equal(query: Query, values: NDArray[np.int64]) -> tuple[Fact, ...]:
+    """Say that answers have these values, where there are any."""
+    if (values < NO_LIMIT).all():
+        return (Fact(query, "=", values),)
+    return Fact(query, ">=", np.where(values < NO_LIMIT, values, 0)), Fact(query, "<=", values)
+
+
+def _unlisted(bound: Bound, spine: Spine, unit: NDArray[np.int64], values: NDArray[np.int64]) -> list[Problem]:
+    """Fill in the geounits without a row as the bound says, or say that their upper bounds are unknown.
+
+    A lower bound of zero claims nothing, so there a row may be left out. A placeholder is no geounit and has no row.
+    """
+    if bound.sense == ">=" or bound.missing == "zero":
+        return []
+    without = np.ones(len(values), dtype=bool)
+    without[unit] = False
+    if bound.missing == "unlimited":
+        values[without] = NO_LIMIT
+        return []
+    values[without & ~spine.real(bound.level)] = NO_LIMIT
+    geocodes = spine.geocodes(bound.level)
+    return listed(
+        np.flatnonzero(without & spine.real(bound.level)),
+        lambda i: Problem(
+            bound.source,
+            f"has no row for {bound.level} {geocodes[i]}, so its upper bound on {bound.query.name!r} is unknown",
+            'add the row, or say `missing = "zero"` or `missing = "unlimited"` in the bound',
+        ),
+        Source(bound.source),
+    )
 
 
 def _number_texts(path: Path, columns: list[str]) -> dict[str, Codes]:

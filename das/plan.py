@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from das.accounting.conversion import epsilon_upper
-from das.constraint import Bound, Invariant
+from das.constraint import Bound, Invariant, Published
 from das.noise.discrete_gaussian import DiscreteGaussian
 from das.noise.discrete_laplace import DiscreteLaplace
 from das.query import Neighbours, Query
@@ -85,6 +85,7 @@ class Plan:
     measurements: tuple[Measurement, ...]
     invariants: tuple[Invariant, ...]
     bounds: tuple[Bound, ...]
+    published: tuple[Published, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -122,14 +123,33 @@ class Plan:
         estimate = self.settings.estimate.model_copy(update={"information": information})
         return replace(self, settings=self.settings.model_copy(update={"estimate": estimate}))
 
+    @property
+    def is_congenial(self) -> bool:
+        """Whether noise is conditioned to conform, so that the counts themselves are what the mechanism releases."""
+        return self.settings.estimate.engine == "congenial"
+
     def at(self, level: str) -> tuple[Measurement, ...]:
         """The measurements of one level, in the strategy's order."""
         return tuple(m for m in self.measurements if m.level == level)
 
+    def passes(self, level: str) -> tuple[tuple[str, ...], ...]:
+        """Which measured queries are estimated before which others at a level; one pass unless something is said.
+
+        Full information uses all measurements at once, so there the order of a preset does not apply.
+        """
+        names = [m.query.name for m in self.at(level)]
+        estimate = self.settings.estimate
+        said = estimate.passes or self.settings.strategy.passes if estimate.information == "level" else {}
+        order = said.get(level, said.get("all", ()))
+        first = [tuple(name for name in each if name in names) for each in order]
+        last = tuple(name for name in names if not any(name in each for each in first))
+        return tuple(each for each in (*first, last) if each)
+
     @cached_property
     def limited_queries(self) -> tuple[Query, ...]:
         """Each query on which something is known, once."""
-        queries = [*(i.query for i in self.invariants), *(b.query for b in self.bounds)]
+        facts: tuple[Invariant | Bound | Published, ...] = (*self.invariants, *self.bounds, *self.published)
+        queries = [fact.query for fact in facts]
         return tuple({query.name: query for query in queries}.values())
 
     def epsilon(self) -> float:
@@ -170,6 +190,8 @@ class Plan:
             ],
             "invariants": [[i.level, i.query.name, i.reason] for i in self.invariants],
             "bounds": [[b.level, b.query.name, b.sense, b.source, b.factor] for b in self.bounds],
+            # Conditioning is part of the mechanism; what estimation does with measurements is not.
+            **({"conditioned": True} if self.is_congenial else {}),
         }
 
     @cached_property
@@ -205,6 +227,8 @@ class Plan:
             ],
             "invariants": [{"level": i.level, "query": i.query.name, "reason": i.reason} for i in self.invariants],
             "bounds": [{"level": b.level, "query": b.query.name, "sense": b.sense} for b in self.bounds],
+            "published": [{"level": p.level, "query": p.query.name, "source": p.source} for p in self.published],
+            "passes": {level: [list(each) for each in self.passes(level)] for level in self.levels},
         }
 
     def explain(self) -> str:
@@ -215,26 +239,43 @@ class Plan:
         if self.framework == "zcdp":
             epsilon = round_up(self.epsilon(), 4)
             promise += f" = {float(self.budget):.4f}, nominal epsilon {epsilon} at delta {delta_text(privacy.delta)}"
+        first = max(14, *(len(level) + 2 for level in self.levels))
+        second = max(34, *(len(m.query.name) + 2 for m in self.measurements))
+        third = max(7, len(f"{self.schema.size:,}") + 1)
         lines = [
             f"{self.name}: {self.schema.size:,} cells per geounit, levels {' > '.join(self.levels)}",
             promise,
             "",
-            f"{'level':<14}{'query':<34}{'cells':>7}{'share':>12}{currency:>10}{'noise sd':>10}{'mean |error|':>14}",
+            f"{'level':<{first}}{'query':<{second}}{'cells':>{third}}{'share':>12}{currency:>10}{'noise sd':>10}"
+            f"{'mean |error|':>14}",
         ]
         for m in self.measurements:
             lines.append(
-                f"{m.level:<14}{m.query.name:<34}{m.query.size:>7,}{float(m.share):>12.6f}{float(m.cost):>10.5f}"
-                f"{m.std_dev:>10.2f}{m.expected_error:>14.2f}"
+                f"{m.level:<{first}}{m.query.name:<{second}}{m.query.size:>{third},}{float(m.share):>12.6f}"
+                f"{float(m.cost):>10.5f}{m.std_dev:>10.2f}{m.expected_error:>14.2f}"
             )
         lines.append("")
         for i in self.invariants:
             lines.append(f"public, exact: {i.query.name} at {i.level} ({i.reason})")
         for b in self.bounds:
             lines.append(f"public bound:  {b.query.name} at {b.level} {b.sense} {b.factor} x {b.source}")
+        for p in self.published:
+            lines.append(f"agrees with:   {p.query.name} at {p.level} as released in {p.source}, at no further cost")
         for zero in self.schema.structural_zeros:
             lines.append(f"impossible:    {zero.name}")
+        lines += self._order()
         lines.append(f"plan digest {self.digest[:16]}")
         return "\n".join(lines)
+
+    def _order(self) -> list[str]:
+        """Say in how many passes levels are estimated, or that the preset's passes do not apply."""
+        if self.settings.estimate.information == "full":
+            idle = bool(self.settings.strategy.passes)
+            return ['passes:        those of the preset are for information = "level"'] if idle else []
+        several: dict[int, list[str]] = {}
+        for level in self.levels:
+            several.setdefault(len(self.passes(level)), []).append(level)
+        return [f"passes:        {n} at {', '.join(levels)}" for n, levels in several.items() if n > 1]
 
 
 def float_upper(value: Fraction) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 
 __all__ = ["folder", "names", "path", "read"]
 
-ALIASES = {"pl94-2020": "pl94-2020-persons-us"}
+ALIASES = {"pl94-2020": "pl94-2020-persons-us", "dhc-2020": "dhc-2020-persons-us"}
 
 
 def folder() -> Path:
@@ -31,7 +31,7 @@ def path(name: str) -> Path:
 
 @cache
 def read(name: str) -> dict[str, Any]:
-    """Read the plain content of a preset.
+    """Read the plain content of a preset; one that names another for its schema has that one's.
 
     Examples
     --------
@@ -39,4 +39,6 @@ def read(name: str) -> dict[str, Any]:
     '293764/114921'
     """
     with path(name).open("rb") as file:
-        return tomllib.load(file)
+        content = tomllib.load(file)
+    other = content.get("schema", {}).get("preset")
+    return content | ({"schema": read(other)["schema"]} if other else {})

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from itertools import product
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,8 @@ from numpy.typing import NDArray
 from das.schema import EVERYTHING, TAKEN, Partition, Schema, SchemaError
 
 __all__ = ["Neighbours", "Query", "Sensitivity", "parse_query"]
+
+Number = TypeVar("Number", np.int64, np.float64)
 
 
 class Neighbours(StrEnum):
@@ -102,7 +105,7 @@ class Query:
         out.flags.writeable = False
         return out
 
-    def answer(self, histogram: NDArray[np.int64]) -> NDArray[np.int64]:
+    def answer(self, histogram: NDArray[Number]) -> NDArray[Number]:
         """Answers of dense histograms, cells along the last axis."""
         lead = histogram.shape[:-1]
         out = histogram.reshape(*lead, *self.schema.shape)
@@ -121,11 +124,13 @@ class Query:
 
     def refines(self, other: Query) -> bool:
         """Whether each answer of ``other`` is a sum of answers of this query."""
-        return all(
-            len({coarse.group_of[m] for m in members}) == 1
-            for fine, coarse in zip(self.factors, other.factors, strict=True)
-            for members in fine.groups
-        )
+        for fine, coarse in zip(self.factors, other.factors, strict=True):
+            within, into = fine.group_of, coarse.group_of
+            one = np.zeros(len(fine.groups), dtype=np.int64)
+            one[within] = into
+            if not np.array_equal(one[within], into):
+                return False
+        return True
 
     def sensitivity(self, neighbours: Neighbours, *, units: int) -> Sensitivity:
         """Largest change of the answers of ``units`` geounits together when one record changes.
@@ -135,8 +140,10 @@ class Query:
         """
         if neighbours is Neighbours.ADD_REMOVE:
             return Sensitivity(1, 1)
-        reachable = units * len(np.unique(self.index[self.schema.possible]))
-        return Sensitivity(2, 2) if reachable > 1 else Sensitivity(0, 0)
+        if units > 1:  # there is always another geounit to move to
+            return Sensitivity(2, 2)
+        reached = self.group_of(np.flatnonzero(self.schema.possible))
+        return Sensitivity(2, 2) if (reached != reached[0]).any() else Sensitivity(0, 0)
 
 
 def parse_query(schema: Schema, name: str) -> Query:

@@ -23,6 +23,7 @@ __all__ = [
     "LevelSettings",
     "OutputSettings",
     "PrivacySettings",
+    "PublishedSettings",
     "ReleaseSettings",
     "SchemaSettings",
     "Settings",
@@ -75,10 +76,11 @@ class Section(BaseModel):
 
 
 class ReleaseSettings(Section):
-    """What the release is called."""
+    """What the release is called, and the configs or presets that are released with it as one product."""
 
     name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$")
     product: str = ""
+    with_: TextList = Field(default=(), alias="with")
 
 
 class PrivacySettings(Section):
@@ -218,11 +220,15 @@ class SchemaSettings(Section):
 
 
 class StrategySettings(Section):
-    """Shares of the budget; ``queries.all`` serves each level that has no table of its own."""
+    """Shares of the budget; ``queries.all`` serves each level that has no table of its own.
+
+    ``passes`` is the order that belongs to a preset's queries: that of ``estimate.passes`` where it says nothing.
+    """
 
     preset: str | None = None
     geolevels: Mapping[str, Rational] = {}
     queries: Mapping[str, Mapping[str, Rational]] = {}
+    passes: Mapping[str, tuple[TextList, ...]] = {}
 
 
 class InvariantSettings(Section):
@@ -234,7 +240,11 @@ class InvariantSettings(Section):
 
 
 class BoundSettings(Section):
-    """A bound on a query at a level, from a public file with a column per answer; ``factor`` scales its numbers."""
+    """A bound on a query at a level, from a public file with a column per answer; ``factor`` scales its numbers.
+
+    ``missing`` says what an upper bound is for a geounit without a row: ``"zero"`` (nobody may be there) or
+    ``"unlimited"`` (nothing is known). Without it, a row that is missing is a problem.
+    """
 
     query: str
     level: str
@@ -242,15 +252,35 @@ class BoundSettings(Section):
     source: str
     geocode: str = "geocode"
     factor: int = Field(default=1, ge=1, le=10**6)
+    missing: Literal["zero", "unlimited"] | None = None
+    reason: str = ""
+
+
+class PublishedSettings(Section):
+    """A table that was released before and must be matched: a release folder, or a file keyed by geocode."""
+
+    query: str
+    level: str
+    source: str
+    geocode: str = "GEOID"
     reason: str = ""
 
 
 class EstimateSettings(Section):
-    """How measurements become counts."""
+    """How measurements become counts.
 
-    engine: Literal["nonnegative-l2"] = "nonnegative-l2"
+    ``passes`` says, for a level or for ``all``, which queries are estimated first: lists of their names, in order. What
+    is not named comes last. Each pass keeps the answers of the one before it. Only for ``information = "level"``.
+
+    ``split`` says what to do where the facts leave open whether every parent's counts can be split among its children:
+    ``"guaranteed"`` refuses before anything is measured, ``"attempted"`` lets a family end the run if it comes to that.
+    """
+
+    engine: Literal["nonnegative-l2", "congenial"] = "nonnegative-l2"
     information: Literal["full", "level"] = "full"
     solver: Literal["fast", "cvxpy"] = "fast"
+    passes: Mapping[str, tuple[TextList, ...]] = {}
+    split: Literal["guaranteed", "attempted"] = "guaranteed"
 
 
 class OutputSettings(Section):
@@ -273,5 +303,6 @@ class Settings(Section):
     strategy: StrategySettings
     invariant: tuple[InvariantSettings, ...] = ()
     bound: tuple[BoundSettings, ...] = ()
+    published: tuple[PublishedSettings, ...] = ()
     estimate: EstimateSettings = EstimateSettings()
     output: OutputSettings = OutputSettings()

@@ -1,11 +1,12 @@
-"""The down-sweep: each family joins its parent's estimate and is solved; only public things are read.
+"""The down-sweep: part by part, each family takes its parent's counts and is solved; only public things are read.
 
-One CoGroupByKey per level brings a family's measurements and limits together with its parent's protected counts.
+Each worker reads the measurements of its part itself and writes its part's files itself. What travels between levels is
+small: what families know of their parents, up, and what parents were found to be, down.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,9 +16,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from das.encoding import Encoded, merge
+from das.encoding import Encoded
 from das.estimation import estimate_family
-from das.estimation.learning import pass_down, pool
+from das.estimation.learning import Knowledge, pass_down
 from das.estimation.problem import FamilyEstimate
 from das.release.counts import table_of_counts
 from das.release.durable import write_atomically
@@ -26,14 +27,15 @@ from das.release.facts_file import read_facts
 from das.release.layout import ReleaseFolder
 from das.release.measurements import read_measurements
 from das.release.parts import Part, families, parquet_bytes
+from pipelines.clock import timed
 from pipelines.complaints import complaining
 from pipelines.family import Arrays, sparse_counts
-from pipelines.view import FamilyView, Joined, knowledge_arrays, knowledge_of, knowledge_of_all
+from pipelines.messages import Keyed, handed_down, handed_to, told_by, told_up
+from pipelines.view import FamilyView, knowledge_arrays, knowledge_of, knowledge_of_all
 from pipelines.work import Work
 
 __all__ = ["DownSweep"]
 
-Keyed = tuple[int, Arrays]
 PUBLIC_FILE = 0o644
 
 
@@ -51,86 +53,35 @@ class DownSweep(beam.PTransform):
     def expand(self, start: beam.pvalue.PBegin) -> beam.PCollection[str]:
         """Build the steps: up if there is to be full information, then down, one join per level each."""
         work, levels = self.work, self.work.plan.levels
-        measured = {
-            level: start
-            | f"parts of {level}" >> beam.Create(list(work.parts(level)))
-            | f"spread {level}" >> beam.Reshuffle()
-            | f"read {level}" >> beam.ParDo(ReadFamilies(work, self.release)).with_output_types(Keyed)
-            for level in levels
-        }
-        below: dict[str, beam.PCollection[Keyed]] = {}
+        nothing = [(part.index, Arrays({})) for part in work.parts(levels[-1])]
+        told = {levels[-1]: start | "leaves" >> beam.Create(nothing).with_output_types(Keyed)}
         for above, level in reversed(list(pairwise(levels))) if work.full else ():
-            joined = {"family": measured[level]} | ({"below": below[level]} if level in below else {})
-            below[above] = (
-                joined
-                | f"join {level} with its children" >> beam.CoGroupByKey()
-                | f"pool {level}" >> beam.ParDo(PoolFamily(work, level)).with_output_types(Keyed)
+            told[above] = (
+                told[level]
+                | f"gather what is told of {level}" >> beam.GroupByKey()
+                | f"pool {level}" >> beam.ParDo(PoolPart(work, self.release, level)).with_output_types(Keyed)
             )
         written = []
-        parents = start | "above the top" >> beam.Create([(0, Arrays({}))]).with_output_types(Keyed)
-        for level in levels:
-            joined = {"parent": parents, "family": measured[level]} | (
-                {"below": below[level]} if level in below else {}
-            )
+        handed = start | "above the top" >> beam.Create([(0, Arrays({}))]).with_output_types(Keyed)
+        for level, below in zip(levels, [*levels[1:], None], strict=True):
+            joined = {"above": handed} | ({"below": told[level]} if work.full and below else {})
             solved = (
                 joined
                 | f"join {level} with its parents" >> beam.CoGroupByKey()
-                | f"estimate {level}" >> beam.ParDo(EstimateFamily(work, level)).with_output_types(Keyed)
+                | f"estimate {level}" >> beam.ParDo(EstimatePart(work, self.release, level)).with_output_types(Keyed)
             )
-            parents = solved | f"hand {level} down" >> beam.ParDo(ToChildren(work)).with_output_types(Keyed)
-            written.append(
-                solved
-                | f"by part of {level}" >> beam.ParDo(ToPart(work, level)).with_output_types(Keyed)
-                | f"gather {level}" >> beam.GroupByKey()
-                | f"write {level}" >> beam.ParDo(WriteCounts(work, level, self.estimates)).with_output_types(str)
-            )
+            write = WritePart(work, level, self.estimates)
+            written.append(solved | f"write {level}" >> beam.ParDo(write).with_output_types(str))
+            if below:
+                handed = solved | f"hand {level} down" >> beam.ParDo(HandDown(work, below)).with_output_types(Keyed)
         return written | beam.Flatten()
 
 
-class ReadFamilies(beam.DoFn):
-    """Read a part's measurements and facts and split them by family."""
+class FamiliesOfPart(beam.DoFn):
+    """A step that reads a part's measurements and facts and works on its families, one at a time."""
 
-    def __init__(self, work: Work, release: ReleaseFolder) -> None:
-        self.work, self.release = work, release
-
-    def process(self, part: Part) -> Iterator[Keyed]:
-        """Yield the parent's position and the family's arrays."""
-        plan = self.work.plan
-        values = read_measurements(plan, part.level, part.path(self.release.measurements))
-        values = values.astype(np.min_scalar_type(-max(1, int(np.abs(values).max(initial=0)) + 1)))
-        facts_path = part.path(self.release.facts)
-        facts = read_facts(plan, facts_path) if facts_path.exists() else ()
-        offsets = families(self.work.spine, part.level)
-        first, last = np.searchsorted(offsets, [part.start, part.stop])
-        for parent in range(int(first), int(last)):
-            here = slice(int(offsets[parent]) - part.start, int(offsets[parent + 1]) - part.start)
-            named: dict[str, NDArray[np.generic]] = {"values": values[here]}
-            named |= {f"{fact.sign} {fact.query.name}": fact.values[here] for fact in facts}
-            yield parent, Arrays(named)
-
-
-class PoolFamily(beam.DoFn):
-    """Pool what a family knows and address it to the family above, of which its parent is a child."""
-
-    def __init__(self, work: Work, level: str) -> None:
-        self.work, self.level = work, level
-
-    def process(self, element: Joined) -> Iterator[Keyed]:
-        """Yield the grandparent's position and the parent's pooled knowledge."""
-        parent, joined = element
-        with complaining(self.work.partial):
-            view = FamilyView(self.work, self.level, parent, joined)
-            told = knowledge_arrays(pool(view.knowledge()))
-        spine = self.work.spine
-        above = spine.levels[spine.levels.index(self.level) - 1]
-        yield max(0, int(spine.parent(above)[parent])), told.with_array("child", np.array([parent]))
-
-
-class EstimateFamily(beam.DoFn):
-    """Solve one family and round it; yield its counts, its linear estimates, and how it was solved."""
-
-    def __init__(self, work: Work, level: str) -> None:
-        self.work, self.level = work, level
+    def __init__(self, work: Work, release: ReleaseFolder, level: str) -> None:
+        self.work, self.release, self.level = work, release, level
 
     def setup(self) -> None:
         """Give linear algebra one thread: families are small, and its sums must not depend on the number of cores."""
@@ -140,107 +91,130 @@ class EstimateFamily(beam.DoFn):
         """Give the threads back."""
         self._threads.restore_original_limits()
 
-    def process(self, element: Joined) -> Iterator[Keyed]:
-        """Yield the parent's position, the children's counts and the diagnostics."""
-        parent, joined = element
-        above = list(joined["parent"])
+    def views(self, part: Part, told: Mapping[int, Knowledge]) -> Iterator[FamilyView]:
+        """Yield each family with what was told of its children from below."""
+        plan = self.work.plan
+        values = read_measurements(plan, part.level, part.path(self.release.measurements))
+        facts_path = part.path(self.release.facts)
+        facts = read_facts(plan, facts_path) if facts_path.exists() else ()
+        offsets = families(self.work.spine, part.level)
+        first, last = np.searchsorted(offsets, [part.start, part.stop])
+        for parent in range(int(first), int(last)):
+            here = slice(int(offsets[parent]) - part.start, int(offsets[parent + 1]) - part.start)
+            named: dict[str, NDArray[np.generic]] = {"values": values[here]}
+            named |= {f"{fact.sign} {fact.query.name}": fact.values[here] for fact in facts}
+            yield FamilyView(self.work, part.level, parent, Arrays(named), told)
+
+
+class PoolPart(FamiliesOfPart):
+    """Pool what each family of a part knows, and tell the level above, of which its parent is a geounit."""
+
+    @timed(lambda self, element: f"pool {self.level}")
+    def process(self, element: tuple[int, Iterable[Arrays]]) -> Iterator[Keyed]:
+        """Yield the number of a part above and what its geounits' families know."""
+        index, messages = element
+        spine = self.work.spine
         with complaining(self.work.partial):
-            view = FamilyView(self.work, self.level, parent, joined)
-            if len(above) != 1:
-                raise view.unmet()
-            known = view.knowledge() if self.work.full else None
-            estimate = estimate_family(view.problem(above[0], known), solver=self.work.plan.settings.estimate.solver)
-        solved = _solved(estimate, int(families(self.work.spine, self.level)[parent]))
-        if known is not None:
-            best = pass_down(self.work.basis, known, knowledge_of(above[0])) if "mean" in above[0] else known
-            solved = solved.with_arrays(knowledge_arrays(best))
-        yield parent, solved
+            views = self.views(self.work.parts(self.level)[index], told_by(messages))
+            pooled = {view.parent: view.pooled() for view in views}
+        above = spine.levels[spine.levels.index(self.level) - 1]
+        yield from told_up(self.work, above, np.array(list(pooled)), knowledge_of_all(list(pooled.values())))
 
 
-def _solved(estimate: FamilyEstimate, first: int) -> Arrays:
-    child, column = np.nonzero(estimate.counts)
-    d = estimate.diagnostics
+class EstimatePart(FamiliesOfPart):
+    """Solve and round each family of a part; yield their counts, linear estimates, and how each was solved."""
+
+    @timed(lambda self, element: f"estimate {self.level}")
+    def process(self, element: tuple[int, Mapping[str, Iterable[Arrays]]]) -> Iterator[Keyed]:
+        """Yield the part's number and all that was found."""
+        index, joined = element
+        above, told = handed_to(joined["above"]), told_by(joined.get("below", ()))
+        found, best = [], []
+        with complaining(self.work.partial):
+            for view in self.views(self.work.parts(self.level)[index], told):
+                if view.parent not in above:
+                    raise view.unmet()
+                counts, parent = above[view.parent]
+                known = view.knowledge() if self.work.full else None
+                problem = view.problem(counts, known)
+                solver, passes = self.work.plan.settings.estimate.solver, self.work.plan.passes(self.level)
+                found.append((view.first, estimate_family(problem, solver=solver, passes=passes)))
+                if known is not None:
+                    best.append(known if parent is None else pass_down(self.work.basis, known, parent))
+        solved = _solved(found)
+        yield index, solved.with_arrays(knowledge_arrays(knowledge_of_all(best))) if best else solved
+
+
+def _solved(found: list[tuple[int, FamilyEstimate]]) -> Arrays:
+    unit, cell, count = [], [], []
+    for first, family in found:
+        child, column = np.nonzero(family.counts)
+        unit.append(child + first)
+        cell.append(family.cells[column])
+        count.append(family.counts[child, column])
+    how = [family.diagnostics for _, family in found]
     return Arrays(
         {
-            "unit": child.astype(np.int64) + first,
-            "cell": estimate.cells[column],
-            "count": estimate.counts[child, column],
-            "children": np.arange(first, first + len(estimate.counts), dtype=np.int64),
-            "quality": np.array([d.residual, d.gap, d.iterations, d.rounding_distance, d.widened], dtype=np.float64),
-            "solver": np.frombuffer(d.solver.encode(), dtype=np.uint8),
+            "unit": np.concatenate(unit, dtype=np.int64),
+            "cell": np.concatenate(cell, dtype=np.int64),
+            "count": np.concatenate(count, dtype=np.int64),
+            "first": np.array([first for first, _ in found], dtype=np.int64),
+            "children": np.array([len(family.counts) for _, family in found], dtype=np.int32),
+            "quality": np.array([[d.residual, d.gap, d.iterations, d.rounding_distance, d.widened] for d in how]),
+            "solver": np.frombuffer("\n".join(d.solver for d in how).encode(), dtype=np.uint8),
         }
     )
 
 
-class ToChildren(beam.DoFn):
-    """Hand each child its own counts and estimates: it is the parent of the next family."""
+class HandDown(beam.DoFn):
+    """Hand each geounit's counts and best estimate to the part of the level below that holds its children."""
 
-    def __init__(self, work: Work) -> None:
-        self.work = work
+    def __init__(self, work: Work, below: str) -> None:
+        self.work, self.below = work, below
 
+    @timed(lambda self, element: f"hand down to {self.below}")
     def process(self, element: Keyed) -> Iterator[Keyed]:
-        """Yield each child's position and its sparse counts."""
-        arrays = element[1]
-        counts = sparse_counts(arrays)
-        children = np.asarray(arrays["children"], dtype=np.int64)
-        cuts = np.searchsorted(counts.unit, np.append(children, children[-1] + 1))
-        known = knowledge_of(arrays) if self.work.full else None
-        for at, child in enumerate(children.tolist()):
-            mine = slice(cuts[at], cuts[at + 1])
-            handed = Arrays({"cell": counts.cell[mine], "count": counts.count[mine]})
-            yield child, handed if known is None else handed.with_arrays(knowledge_arrays(known.unit(at)))
+        """Yield the number of a part below and what its parents were found to be."""
+        solved = element[1]
+        first, children = np.asarray(solved["first"]), np.asarray(solved["children"])
+        unit = np.arange(first[0], first[-1] + children[-1])
+        best = knowledge_of(solved) if self.work.full else None
+        yield from handed_down(self.work, self.below, unit, sparse_counts(solved), best)
 
 
-class ToPart(beam.DoFn):
-    """Key a solved family by the part in which its counts are written."""
-
-    def __init__(self, work: Work, level: str) -> None:
-        self.work, self.level = work, level
-
-    def process(self, element: Keyed) -> Iterator[Keyed]:
-        """Yield the part's number and the family."""
-        arrays = element[1]
-        starts = [part.start for part in self.work.parts(self.level)]
-        first = int(np.asarray(arrays["children"])[0])
-        yield int(np.searchsorted(starts, first, side="right")) - 1, arrays
-
-
-class WriteCounts(beam.DoFn):
+class WritePart(beam.DoFn):
     """Write a part's counts and how each family was solved, and the linear estimates into their own folder."""
 
     def __init__(self, work: Work, level: str, estimates: Path | None) -> None:
         self.work, self.level, self.estimates = work, level, estimates
 
-    def process(self, element: tuple[int, Iterable[Arrays]]) -> Iterator[str]:
+    @timed(lambda self, element: f"write {self.level}")
+    def process(self, element: Keyed) -> Iterator[str]:
         """Yield the file's name."""
-        index, unordered = element
-        solved = sorted(unordered, key=lambda arrays: int(np.asarray(arrays["children"])[0]))
-        part, plan, spine = self.work.parts(self.level)[index], self.work.plan, self.work.spine
-        counts = merge([sparse_counts(arrays) for arrays in solved], plan.schema.size)
+        index, solved = element
+        part, plan = self.work.parts(self.level)[index], self.work.plan
+        counts = sparse_counts(solved)
         local = Encoded(counts.unit - part.start, counts.cell, counts.count)
-        geocodes = spine.geocodes(self.level)[part.start : part.stop]
+        geocodes = self.work.spine.geocodes(self.level)[part.start : part.stop]
         path = part.path(self.work.partial)
         with complaining(self.work.partial):
             _write(path, table_of_counts(plan.schema, geocodes, local))
             _write(part.path(self.work.partial / "diagnostics"), self._diagnostics(solved))
             if self.estimates is not None:
-                known = knowledge_of_all([knowledge_of(arrays) for arrays in solved])
-                table = table_of_estimates(plan, self.work.basis, self.level, geocodes, known)
+                table = table_of_estimates(plan, self.work.basis, self.level, geocodes, knowledge_of(solved))
                 _write(part.path(self.estimates), table)
         yield path.name
 
-    def _diagnostics(self, solved: list[Arrays]) -> pa.Table:
-        spine = self.work.spine
-        firsts = [int(np.asarray(arrays["children"])[0]) for arrays in solved]
-        parents = spine.parent(self.level)[firsts]
-        top = spine.levels.index(self.level) == 0
-        above = [""] * len(solved) if top else spine.geocodes(spine.levels[spine.levels.index(self.level) - 1])[parents]
-        quality = np.array([np.asarray(arrays["quality"]) for arrays in solved]).reshape(-1, 5)
+    def _diagnostics(self, solved: Arrays) -> pa.Table:
+        spine, at = self.work.spine, self.work.spine.levels.index(self.level)
+        parents = spine.parent(self.level)[np.asarray(solved["first"])]
+        above = spine.geocodes(spine.levels[at - 1])[parents].tolist() if at else [""] * len(parents)
+        quality = np.asarray(solved["quality"])
         return pa.table(
             {
-                "parent": pa.array(list(above), pa.string()),
-                "children": pa.array([len(np.asarray(arrays["children"])) for arrays in solved], pa.int32()),
-                "solver": pa.array([bytes(np.asarray(arrays["solver"])).decode() for arrays in solved], pa.string()),
+                "parent": pa.array(above, pa.string()),
+                "children": pa.array(np.asarray(solved["children"])),
+                "solver": pa.array(bytes(np.asarray(solved["solver"])).decode().split("\n"), pa.string()),
                 "residual": quality[:, 0],
                 "gap": quality[:, 1],
                 "iterations": quality[:, 2].astype(np.int64),

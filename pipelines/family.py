@@ -7,7 +7,7 @@ children's measurements, limits or counts.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import apache_beam as beam
 import numpy as np
@@ -31,6 +31,9 @@ class Arrays:
 
     def __contains__(self, name: str) -> bool:
         return name in self._named
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._named)
 
     def with_array(self, name: str, array: NDArray[np.generic]) -> Arrays:
         """Return the same with one array more."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from das.encoding import Encoded
@@ -16,8 +18,9 @@ from das.plan import Plan
 from das.query import Query
 from das.release.durable import write_atomically
 from das.release.facts_file import table_of_facts
-from das.release.measurements import table_of_measurements
-from das.release.parts import Part, parquet_bytes
+from das.release.measurements import numbers_per_unit, table_of_measurements
+from das.release.parts import Part, parquet_bytes, parquet_of_pieces
+from pipelines.clock import timed
 from pipelines.complaints import complaining
 from pipelines.tabulate import read_histogram
 from pipelines.work import Work
@@ -43,36 +46,47 @@ class MeasurePart(beam.DoFn):
         """Read the key; nothing that outlives this step may hold it, or a second run would draw the same noise."""
         self.streams = RunKey(self.key.read_bytes()).streams(self.work.plan.digest.encode())
 
+    @timed(lambda self, element: f"measure {element.level}")
     def process(self, part: Part) -> Iterator[str]:
         """Yield the file's name."""
         plan = self.work.plan
         geocodes = self.work.spine.geocodes(part.level)[part.start : part.stop]
         with complaining(self.work.partial):
-            values = noisy_answers(plan, part, geocodes, read_histogram(part, self.histograms), self.streams)
+            truth = read_histogram(part, self.histograms)
+
+            def measured(start: int, stop: int) -> pa.Table:
+                piece = replace(part, start=start, stop=stop)
+                here = geocodes[start - part.start : stop - part.start]
+                values = noisy_answers(plan, piece, here, truth, self.streams)
+                return table_of_measurements(plan, part.level, here, values)
+
             path = part.path(self.work.partial)
             path.parent.mkdir(parents=True, exist_ok=True)
-            table = table_of_measurements(plan, part.level, geocodes, values)
-            write_atomically(path, parquet_bytes(table), mode=PUBLIC_FILE)
+            pieces = part.pieces(numbers_per_unit(plan.at(part.level)))
+            content = parquet_of_pieces(measured(start, stop) for start, stop in pieces)
+            write_atomically(path, content, mode=PUBLIC_FILE)
         yield path.name
 
 
 def noisy_answers(
     plan: Plan, part: Part, geocodes: NDArray[np.str_], truth: Encoded, streams: Streams
 ) -> NDArray[np.int64]:
-    """Answers of each query with its noise: geounits x numbers, queries side by side in the plan's order."""
-    dense = _dense(truth, part, plan.schema.size)
-    blocks = []
-    for measurement in plan.at(part.level):
+    """Answers of each query with its noise: geounits x numbers, queries side by side in the plan's order.
+
+    The truth is sparse and stays so: only the cells that somebody is in are added to the noise.
+    """
+    measurements = plan.at(part.level)
+    values = np.empty((len(geocodes), numbers_per_unit(measurements)), dtype=np.int64)
+    here = slice(*np.searchsorted(truth.unit, [part.start, part.stop]))
+    unit, cell, count = truth.unit[here] - part.start, truth.cell[here], truth.count[here]
+    at = 0
+    for measurement in measurements:
         query, noise = measurement.query, measurement.mechanism
         names = [(part.level, geocode, query.name, noise.name) for geocode in geocodes.tolist()]
-        blocks.append(query.answer(dense) + noise.draw(streams.bundle(names), query.size))
-    return np.concatenate(blocks, axis=1) if blocks else np.zeros((len(geocodes), 0), dtype=np.int64)
-
-
-def _dense(counts: Encoded, part: Part, cells: int) -> NDArray[np.int64]:
-    dense = np.zeros((part.stop - part.start, cells), dtype=np.int64)
-    dense[counts.unit - part.start, counts.cell] = counts.count
-    return dense
+        values[:, at : at + query.size] = noise.draw(streams.bundle(names), query.size)
+        np.add.at(values.reshape(-1), unit * values.shape[1] + at + query.group_of(cell), count)
+        at += query.size
+    return values
 
 
 def true_answers_of(work: Work, histograms: Path) -> TrueAnswers:

@@ -18,12 +18,14 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from time import perf_counter
+from typing import Any
 
 import apache_beam as beam
 
-from das.engine import STAGES, Progress
-from das.errors import BudgetError, InfeasibleError, InputError, Problem, UsageError
-from das.facts import contradictions, facts_of
+from das.engine import STAGES, Progress, StageTime, Stopwatch
+from das.errors import BudgetError, InputError, Problem, UsageError, WindowsTooNarrow
+from das.facts import facts_of
 from das.places import spine_of
 from das.plan import Plan, digest_of
 from das.records import chunks, digest_of_input, fingerprints, input_files
@@ -32,9 +34,11 @@ from das.release.durable import Staging, alone_in, committed, sha256_file, verif
 from das.release.finish import is_finished, write_statement
 from das.release.layout import Layout, make_root
 from das.release.parts import parquet_bytes
+from pipelines.clock import steps_of
 from pipelines.complaints import raise_complaints
 from pipelines.estimate import DownSweep
 from pipelines.measure import MeasurePart, true_answers_of, write_facts
+from pipelines.preflight import engaged, trouble_with
 from pipelines.publish import PublishRecords, PublishTable, table_tasks
 from pipelines.runners import runner_and_options
 from pipelines.tabulate import Tabulate
@@ -44,6 +48,8 @@ from pipelines.work import Work
 __all__ = ["BeamEngine"]
 
 PUBLIC = 0o755
+REACHES = (20.0, 40.0, 80.0)
+"""Half the width of the congenial sampler's windows, in standard deviations: the next where one does not hold."""
 
 
 class BeamEngine:
@@ -58,13 +64,15 @@ class BeamEngine:
         options: Sequence[str] = (),
         testing_key: str | None = None,
         progress: Progress | None = None,
+        stopwatch: Stopwatch | None = None,
     ) -> None:
         """Run the plan into ``out``, up to and including a stage."""
         runner_and_options(options)  # complain about options before anything is written
         run = _Run(plan, Layout(out), options, progress or (lambda stage, done, of: None))
         make_root(out)
-        with alone_in(out):
+        with alone_in(out), ExitStack() as stack:
             run.custody = Custody.claim(plan, run.layout, testing_key)
+            run.options = stack.enter_context(engaged(options, out))
             stages = {
                 "tabulate": run.tabulate,
                 "measure": run.measure,
@@ -73,9 +81,11 @@ class BeamEngine:
                 "report": run.report,
             }
             for stage in STAGES[: STAGES.index(upto) + 1]:
-                begun = datetime.now(UTC)
+                begun, start = datetime.now(UTC), perf_counter()
                 stages[stage]()
-                took = (datetime.now(UTC) - begun).total_seconds()
+                took = perf_counter() - start
+                if stopwatch:
+                    stopwatch(StageTime(stage=stage, seconds=took, **run.spent.pop(stage, {})))
                 run.layout.log.touch(mode=0o644)
                 with run.layout.log.open("a") as log:
                     log.write(f"{begun:%Y-%m-%dT%H:%M:%SZ} {stage} {took:.1f} s\n")
@@ -88,12 +98,13 @@ class _Run:
 
     def __init__(self, plan: Plan, layout: Layout, options: Sequence[str], progress: Progress) -> None:
         self.plan, self.layout, self.options, self.progress = plan, layout, options, progress
+        self.spent: dict[str, dict[str, Any]] = {}
 
     # Each stage asks first whether it already happened.
 
     def tabulate(self) -> None:
         """True histograms of every level, into the confidential folder."""
-        if committed(self.layout.release.measurements):
+        if committed(self.layout.release.mechanism(self.plan)):
             return  # nothing after the wall may depend on the records again
         files = input_files(self.plan)
         pieces = chunks(self.plan)
@@ -120,30 +131,25 @@ class _Run:
         """Noisy measurements and public facts: the only step at which anything is spent."""
         release, confidential = self.layout.release, self.layout.confidential
         tabulated = committed(confidential.histograms)
-        if not committed(release.measurements):
+        if not committed(release.mechanism(self.plan)):
             if tabulated is None:
                 raise UsageError(Problem(str(self.layout.root), "holds no histograms", "run `das tabulate` first"))
             self._require_unchanged(confidential.histograms)
             spine_path = confidential.histograms / "spine.parquet"
             reading = Work(self.plan, spine_path, confidential.histograms)
             facts = facts_of(self.plan, reading.spine, true_answers_of(reading, confidential.histograms))
-            conflicts = list(contradictions(facts, reading.spine))
-            if conflicts:
-                raise InfeasibleError(conflicts)
             # From here on the run is charged; whatever happens, it is charged once.
             self.custody.reserve(tabulated["inputs"])
             self._remove(release.facts)  # of an interrupted run: the geography may have been mended since
             with Staging(release.facts, mode=PUBLIC) as staging:
                 write_facts(Work(self.plan, spine_path, staging.partial), facts)
                 staging.commit({"stage": "facts", "key": self.plan.digest})
-            with Staging(release.measurements, mode=PUBLIC) as staging:
+            with Staging(release.mechanism(self.plan), mode=PUBLIC) as staging:
                 work = Work(self.plan, release.facts / "spine.parquet", staging.partial)
-                step = MeasurePart(work, confidential.histograms, confidential.key)
-
-                def build(pipeline: beam.Pipeline) -> None:
-                    _ = pipeline | "parts" >> beam.Create(work.all_parts()) | beam.Reshuffle() | beam.ParDo(step)
-
-                self._execute("measure", (staging.partial,), build, parts=len(work.all_parts()))
+                if self.plan.is_congenial:
+                    self._draw(work, staging)
+                else:
+                    self._measure(work)
                 self._require([part.path(staging.partial) for part in work.all_parts()])
                 inputs = self.custody.commitments(tabulated["inputs"])
                 declared = digest_of((committed(release.facts) or {})["files"])
@@ -152,9 +158,35 @@ class _Run:
                 )
         self.custody.settle()
 
+    def _measure(self, work: Work) -> None:
+        """Independent noise on every answer."""
+        step = MeasurePart(work, self.layout.confidential.histograms, self.layout.confidential.key)
+
+        def build(pipeline: beam.Pipeline) -> None:
+            _ = pipeline | "parts" >> beam.Create(work.all_parts()) | beam.Reshuffle() | beam.ParDo(step)
+
+        self._execute("measure", (work.partial,), build, parts=len(work.all_parts()))
+
+    def _draw(self, work: Work, staging: Staging) -> None:
+        """Noise conditioned to conform; windows that prove too narrow are widened, and nothing was released yet."""
+        from pipelines.congenial import Congenial  # its kernels are compiled when they are first loaded
+
+        inside, facts = self.layout.confidential, self.layout.release.facts
+        for reach in REACHES:
+            sweep = Congenial(work, inside.histograms, facts, inside.key, reach)
+            try:
+                self._execute("measure", (work.partial,), lambda p, sweep=sweep: p | sweep, len(work.all_parts()))
+                return
+            except WindowsTooNarrow:
+                if reach == REACHES[-1]:
+                    raise
+                staging.clear()
+
     def estimate(self) -> None:
-        """Conforming integer counts, from measurements and facts alone."""
+        """Conforming integer counts, from measurements and facts alone; a congenial draw has them already."""
         release = self.layout.release
+        if self.plan.is_congenial and committed(release.counts):
+            return
         measured, facts = committed(release.measurements), committed(release.facts)
         if measured is None or facts is None:
             raise UsageError(Problem(str(self.layout.root), "holds no measurements", "run `das measure` first"))
@@ -262,17 +294,20 @@ class _Run:
     def _execute(
         self, stage: str, partials: tuple[Path, ...], build: Callable[[beam.Pipeline], None], parts: int
     ) -> None:
+        begun = perf_counter()
         runner, options = runner_and_options(self.options)
         pipeline = beam.Pipeline(runner=runner, options=options)
         build(pipeline)
         try:
             with watching(partials, parts, lambda done: self.progress(stage, done, parts)):
-                pipeline.run().wait_until_finish()
-        except Exception:
+                result = pipeline.run()
+                result.wait_until_finish()
+        except Exception as error:
             raise_complaints(*partials)
             write_atomically(partials[0] / "room", bytes(4096))  # a worker on a full disk could not even complain
-            raise
+            raise trouble_with(error) from error
         raise_complaints(*partials)
+        self.spent[stage] = {"pipeline_seconds": perf_counter() - begun, "steps": steps_of(result.metrics())}
 
     def _require(self, paths: list[Path]) -> None:
         """A runner's word is not enough: what was to be written must be there."""

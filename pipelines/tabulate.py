@@ -16,11 +16,12 @@ from das.errors import InputError
 from das.records import Chunk, read
 from das.release.durable import write_atomically
 from das.release.parts import Part, parquet_bytes
+from pipelines.clock import timed
 from pipelines.complaints import complain, complaining
 from pipelines.family import Arrays, ArraysCoder, sparse_arrays, sparse_counts
 from pipelines.work import Work
 
-__all__ = ["Tabulate", "read_histogram"]
+__all__ = ["AddUp", "CarryUp", "Tabulate", "read_histogram"]
 
 Keyed = tuple[int, Arrays]
 
@@ -56,6 +57,7 @@ class PlaceRecords(beam.DoFn):
     def __init__(self, work: Work) -> None:
         self.work = work
 
+    @timed(lambda self, element: "place records")
     def process(self, chunk: Chunk) -> Iterator[Keyed]:
         """Yield a part's number and the chunk's counts in it."""
         plan, spine = self.work.plan, self.work.spine
@@ -102,6 +104,7 @@ class CarryUp(beam.DoFn):
     def __init__(self, work: Work, level: str, above: str) -> None:
         self.work, self.level, self.above = work, level, above
 
+    @timed(lambda self, element: f"carry up {self.level}")
     def process(self, element: Keyed) -> Iterator[Keyed]:
         """Yield a part's number above and what this part adds to it."""
         counts = sparse_counts(element[1])
@@ -115,6 +118,7 @@ class WriteHistogram(beam.DoFn):
     def __init__(self, work: Work, level: str) -> None:
         self.work, self.level = work, level
 
+    @timed(lambda self, element: f"write {self.level}")
     def process(self, element: Keyed) -> Iterator[str]:
         """Yield the file's name."""
         index, arrays = element

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from das.errors import Problem, ProblemsFound
-from das.estimation.learning import Exact, Knowledge, condition, distance, learn
+from das.estimation.emptiness import empty_cells, without
+from das.estimation.learning import Exact, Knowledge, condition, distance, learn, pool
 from das.estimation.problem import FamilyProblem, Measured
+from das.estimation.totals import hold_totals
 from das.facts import Fact, limits_of
 from das.release.parts import families
+from das.selection import is_selection, parse_limited
 from pipelines.family import Arrays
 from pipelines.work import Work
 
@@ -20,17 +26,12 @@ Joined = tuple[int, dict[str, Iterable[Arrays]]]
 
 
 class FamilyView:
-    """One family: what was measured of its children, what is public about them, and what their children told."""
+    """One family: what was measured of its children, what is public about them, and what was told from below."""
 
-    def __init__(self, work: Work, level: str, parent: int, joined: dict[str, Iterable[Arrays]]) -> None:
-        self.work, self.level, self.parent = work, level, parent
+    def __init__(self, work: Work, level: str, parent: int, family: Arrays, told: Mapping[int, Knowledge]) -> None:
+        self.work, self.level, self.parent, self.family, self.told = work, level, parent, family, told
         offsets = families(work.spine, level)
         self.first, self.stop = int(offsets[parent]), int(offsets[parent + 1])
-        found = list(joined["family"])
-        if len(found) != 1:
-            raise self.unmet()
-        self.family = found[0]
-        self.below = sorted(joined.get("below", ()), key=lambda told: int(told["child"][0]))
 
     @property
     def units(self) -> int:
@@ -49,7 +50,7 @@ class FamilyView:
 
     def measured(self) -> tuple[Measured, ...]:
         """Noisy answers by query."""
-        values, at, out = np.asarray(self.family["values"], dtype=np.int64), 0, []
+        values, at, out = np.asarray(self.family["values"]), 0, []
         for each in self.work.plan.at(self.level):
             here = values[:, at : at + each.query.size]
             out.append(Measured(query=each.query, values=here, variance=each.mechanism.variance()))
@@ -58,24 +59,58 @@ class FamilyView:
 
     def facts(self) -> tuple[Fact, ...]:
         """Public facts about the children."""
+        schema = self.work.plan.schema
+        joint = dict.fromkeys(name.partition(" ")[2] for name in self.family if is_selection(name))
         return tuple(
             Fact(query, sign, np.asarray(self.family[name], dtype=np.int64))
-            for query in self.work.plan.limited_queries
+            for query in (*self.work.plan.limited_queries, *(parse_limited(schema, name) for name in joint))
             for sign in ("=", ">=", "<=")
             if (name := f"{sign} {query.name}") in self.family
         )
 
     def knowledge(self) -> Knowledge:
         """What the children's own measurements, their exact facts and everything below them say of the children."""
-        basis = self.work.basis
         below = None
         if not self.is_leaf:
-            if len(self.below) != self.units:
+            children = range(self.first, self.stop)
+            if not self.told.keys() >= set(children):
                 raise self.unmet()
-            below = knowledge_of_all([knowledge_of(told) for told in self.below])
-        known = learn(basis, self.measured(), below, self.units, f"strategy.queries.{self.level}")
-        exact = tuple(Exact(fact.query, fact.values) for fact in self.facts() if fact.sign == "=")
-        return condition(basis, known, exact)
+            below = knowledge_of_all([self.told[child] for child in children])
+        return self._learned(self.measured(), self._exact(), self._empty(), below)
+
+    def pooled(self) -> Knowledge:
+        """What the children together say of their parent."""
+        if not self.is_leaf:
+            return pool(self.knowledge())
+        # Leaves are measured alike. With the same cells empty, one linear map makes the estimate of each: it is applied
+        # to their sum.
+        patterns, pattern_of, units = np.unique(self._empty(), axis=0, return_inverse=True, return_counts=True)
+        alike = [np.flatnonzero(pattern_of.reshape(-1) == pattern) for pattern in range(len(patterns))]
+
+        def summed(values: NDArray[np.signedinteger[Any]]) -> NDArray[np.int64]:
+            return np.stack([values[some].sum(axis=0, dtype=np.int64) for some in alike])
+
+        measured = tuple(replace(each, values=summed(each.values)) for each in self.measured())
+        exact = tuple(Exact(each.query, summed(each.values)) for each in self._exact())
+        known = self._learned(measured, exact, patterns, None)
+        return pool(Knowledge(known.mean, [units[:, None, None] * block for block in known.covariance]))
+
+    def _exact(self) -> tuple[Exact, ...]:
+        return tuple(Exact(fact.query, fact.values) for fact in self.facts() if fact.sign == "=")
+
+    def _empty(self) -> NDArray[np.bool_]:
+        return empty_cells(self.work.basis, limits_of(self.facts(), slice(None)), self.units)
+
+    def _learned(
+        self,
+        measured: tuple[Measured, ...],
+        exact: tuple[Exact, ...],
+        empty: NDArray[np.bool_],
+        below: Knowledge | None,
+    ) -> Knowledge:
+        basis = self.work.basis
+        known = learn(basis, measured, below, len(empty), f"strategy.queries.{self.level}")
+        return without(basis, condition(basis, known, exact), empty)
 
     def problem(self, above: Arrays, known: Knowledge | None) -> FamilyProblem:
         """The family's constrained problem, given its parent's counts (none at the top)."""
@@ -94,7 +129,9 @@ class FamilyView:
             limits=limits_of(self.facts(), slice(None)),
             # Leaves know what was measured of them and nothing else: the plain distance is theirs already.
             # Children of an empty parent are empty, whatever is known of them.
-            correlated=None if known is None or self.is_leaf or not len(cells) else distance(work.basis, known, cells),
+            correlated=None
+            if known is None or self.is_leaf or not len(cells)
+            else hold_totals(distance(work.basis, known, cells), work.basis, known, cells, parent),
         )
 
 

@@ -46,7 +46,7 @@ class Work:
         """The basis of all queries that are measured or known, made once per process."""
         if self.plan.digest not in _BASES:
             queries = [*(m.query for m in self.plan.measurements), *self.plan.limited_queries]
-            _BASES[self.plan.digest] = Basis.of(self.plan.schema, queries)
+            _BASES[self.plan.digest] = Basis.of(self.plan.schema, queries, self.plan.limited_queries)
         return _BASES[self.plan.digest]
 
     @property

@@ -13,9 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from das.errors import InputError
+from das import contradiction
+from das.errors import InfeasibleError, InputError
 from das.estimation.problem import NO_LIMIT
-from das.facts import Fact, answer_names, contradictions, facts_of, limits_of
+from das.fact import Declared
+from das.facts import Fact, answer_names, facts_of, limits_of, require_agreement
 from das.places import spine_of
 from das.plan import Plan
 from das.query import Query, parse_query
@@ -27,6 +29,7 @@ BLOCKS = ("01001", "01002", "02001", "02003", "11001")
 COUNTIES = ("01", "02", "11")
 STATES = ("0", "1")
 NEVER = int(NO_LIMIT)
+SECRET = 73819264
 each_time = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -79,11 +82,11 @@ numbers = st.lists(st.integers(0, 10**6), min_size=2, max_size=2)
 def test_a_bound_is_added_up_to_every_level_above(
     country: Country, rows: dict[str, list[int]], sense: str, factor: int, columns: tuple[str, ...]
 ) -> None:
-    """A geounit without a row has zeros; an answer without a column is not bounded."""
+    """A geounit without a row has zeros, if that is said; an answer without a column is not bounded."""
     lines = [",".join(("id", *columns, "other"))]
     lines += [",".join((code, *(str(dict(f=v[0], m=v[1])[c]) for c in columns), "x")) for code, v in rows.items()]
     country.file("beds.csv", "\n".join(lines) + "\n")
-    plan = country.plan(bound=[bound("sex", "block", sense, "beds.csv", geocode="id", factor=factor)])
+    plan = country.plan(bound=[bound("sex", "block", sense, "beds.csv", geocode="id", factor=factor, missing="zero")])
     nothing = NEVER if sense == "<=" else 0
     values = {}
     for code in BLOCKS:
@@ -99,7 +102,7 @@ def test_a_bound_is_added_up_to_every_level_above(
 @each_time
 @given(
     low=st.lists(st.integers(0, 9), min_size=5, max_size=5),
-    high=st.lists(st.integers(0, 30), min_size=3, max_size=3),
+    high=st.lists(st.integers(30, 60), min_size=3, max_size=3),
     also=st.lists(st.integers(0, 30), min_size=3, max_size=3),
 )
 def test_of_two_bounds_the_tighter_one_stands(
@@ -223,68 +226,151 @@ def facts_on(draw: st.DrawFn, schema: Schema, names: tuple[str, ...], most: int)
 ONE = from_geocodes(["01"], [("unit", 2)])
 
 
-@settings(max_examples=100)
-@given(st.data())
-def test_two_nested_queries_contradict_each_other_exactly_if_no_histogram_obeys(data: st.DataObject) -> None:
-    names = data.draw(st.sampled_from([("sex", "total"), ("total", "detailed"), ("age",), ("detailed", "sex")]))
-    facts = data.draw(facts_on(SCHEMA, names, 3))
-    named = list(contradictions({"unit": facts}, ONE))
-    assert bool(named) == (not can_hold(facts, SCHEMA, 0, 3))
+def agree(facts: tuple[Fact, ...], spine: Spine = ONE) -> list[str]:
+    """What is said of facts declared at the one level there is."""
+    try:
+        require_agreement(tuple(Declared("unit", fact, f"{fact.query.name}.csv") for fact in facts), spine)
+    except InfeasibleError as error:
+        return [str(problem) for problem in error.problems]
+    return []
 
 
-@settings(max_examples=50)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_facts_that_some_histogram_obeys_are_never_called_contradictory(data: st.DataObject) -> None:
-    """With three queries and a structural zero not every contradiction shows at once, but none is invented."""
+def test_queries_contradict_each_other_exactly_if_no_histogram_obeys(data: st.DataObject) -> None:
+    zero = StructuralZero("none", {"sex": ("m",), "age": ("o",)})
+    schema = data.draw(st.sampled_from([SCHEMA, Schema(SCHEMA.attributes, (zero,))]))
+    names = data.draw(st.sampled_from([("sex", "total"), ("total", "detailed"), ("age",), ("detailed", "sex", "age")]))
+    facts = data.draw(facts_on(schema, names, 2))
+    assert bool(agree(facts)) == (not can_hold(facts, schema, 0, 4))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_of_the_facts_that_are_named_each_is_needed(data: st.DataObject) -> None:
+    """Facts one by one: those that are named cannot hold together, and without any of them the others can."""
     schema = Schema(SCHEMA.attributes, (StructuralZero("none", {"sex": ("m",), "age": ("o",)}),))
-    facts = data.draw(facts_on(schema, ("detailed", "sex", "age"), 2))
-    if list(contradictions({"unit": facts}, ONE)):
-        assert not can_hold(facts, schema, 0, 4)
+    facts = data.draw(facts_on(schema, ("total", "sex", "detailed"), 2))
+    named = [line for line in agree(facts) if line.startswith("unit 01, query")]
+    single = {}
+    for fact in facts:
+        for answer, name in enumerate(answer_names(fact.query)):
+            alone = np.full((1, fact.query.size), -1)
+            alone[0, answer] = fact.values[0, answer]
+            word = {"=": "must be ", ">=": "must be at least ", "<=": "must be at most "}[fact.sign]
+            start = f"unit 01, query {fact.query.name!r}, answer {name!r}: {word}{fact.values[0, answer]} "
+            single[start] = Fact(fact.query, fact.sign, alone)
+    used = [next(fact for start, fact in single.items() if line.startswith(start)) for line in named]
+    assert len({id(fact) for fact in used}) == len(used)
+
+    def together(some: list[Fact]) -> bool:
+        return any(
+            all(
+                known < 0 or holds(fact.sign, value, known)
+                for fact in some
+                for value, known in zip(fact.query.answer(h).tolist(), fact.values[0].tolist(), strict=True)
+            )
+            for h in histograms(schema, 4)
+        )
+
+    assert not named or not together(used)
+    for at in range(len(used)):
+        assert together(used[:at] + used[at + 1 :])
 
 
 def fact(query: Query, sign: Any, *values: list[int]) -> Fact:
     return Fact(query, sign, np.array(values))
 
 
-def spelled(schema: Schema, *facts: tuple[str, Any, list[list[int]]], spine: Spine = SPINE) -> list[str]:
-    made = tuple(fact(parse_query(schema, name), sign, *values) for name, sign, values in facts)
-    return [str(problem) for problem in contradictions({"unit": made}, spine)]
+def spelled(schema: Schema, *facts: tuple[str, Any, list[list[int]]]) -> list[str]:
+    return agree(tuple(fact(parse_query(schema, name), sign, *values) for name, sign, values in facts), SPINE)
 
 
 def test_each_contradiction_is_named_where_it_is() -> None:
-    mend = "; mend the source of the bound, or declare fewer facts"
+    mend = "; mend or drop any one of these"
     low, high = [[1, 1], [5, 1], [0, 0]], [[1, 1], [4, 9], [0, 0]]
+    other = f"; this cannot hold with the other named here{mend}"
     assert spelled(SCHEMA, ("sex", ">=", low), ("sex", "<=", high)) == [
-        f"unit 02, query 'sex', answer 'f': its lower bound exceeds its upper bound{mend}"
+        f"unit 02, query 'sex', answer 'f': must be at least 5 (sex.csv){other}",
+        f"unit 02, query 'sex', answer 'f': must be at most 4 (sex.csv){other}",
     ]
+    others = f"; this cannot hold with the 2 others named here{mend}"
     assert spelled(SCHEMA, ("sex", ">=", low), ("total", "=", [[2], [5], [0]])) == [
-        f"unit 02, query 'total', answer 'total': the lower bounds of 'sex' exceed it{mend}"
-    ]
-    assert spelled(SCHEMA, ("sex", "<=", high), ("total", ">=", [[3], [13], [0]])) == [
-        f"unit 01, query 'total', answer 'total': the upper bounds of 'sex' stay below it{mend}"
+        f"unit 02, query 'sex', answer 'f': must be at least 5 (sex.csv){others}",
+        f"unit 02, query 'sex', answer 'm': must be at least 1 (sex.csv){others}",
+        f"unit 02, query 'total', answer 'total': must be 5 (total.csv){others}",
     ]
     zero = Schema(SCHEMA.attributes, (StructuralZero("no men", {"sex": ("m",)}),))
     assert spelled(zero, ("sex", ">=", [[0, 0], [3, 0], [1, 2]])) == [
-        f"unit 03, query 'sex', answer 'm': people are required in a structural zero{mend}"
+        f"unit 03, query 'sex', answer 'm': must be at least 2 (sex.csv); this cannot hold at all{mend}",
+        "structural zeros 'no men': leave no cell that could serve the facts named here",
     ]
     assert spelled(SCHEMA, ("sex", ">=", low), ("sex", "<=", low), ("total", "=", [[2], [6], [0]])) == []
 
 
-def test_contradictions_between_levels_show_where_the_sums_meet(country: Country) -> None:
-    country.file("beds.csv", "geocode,f,m\n01001,5,2\n01002,1,0\n")
-    country.file("most.csv", "geocode,total\n01,7\n02,0\n11,0\n")
+def test_contradictions_between_levels_name_what_was_declared(country: Country) -> None:
+    country.file("beds.csv", "geocode,f,m\n01001,5,2\n01002,1,0\n02001,4,4\n")
+    country.file("most.csv", "geocode,total\n01,7\n02,8\n11,0\n")
     plan = country.plan(bound=[bound("sex", "block", ">=", "beds.csv"), bound("total", "county", "<=", "most.csv")])
-    spine = spine_of(plan)
-    found = [str(problem) for problem in contradictions(facts_of(plan, spine, None), spine)]
-    assert [line.split(":")[0] for line in found] == [
-        "state 0, query 'total', answer 'total'",
-        "county 01, query 'total', answer 'total'",
+    with pytest.raises(InfeasibleError) as error:
+        facts_of(plan, spine_of(plan), None)
+    assert [str(problem).split("; ")[0] for problem in error.value.problems] == [
+        "block 01001, query 'sex', answer 'f': must be at least 5 (beds.csv)",
+        "block 01001, query 'sex', answer 'm': must be at least 2 (beds.csv)",
+        "block 01002, query 'sex', answer 'f': must be at least 1 (beds.csv)",
+        "county 01, query 'total', answer 'total': must be at most 7 (most.csv)",
     ]
 
 
-# -- data that disobey, files that do not fit --------------------------------------------------------------------------
+def test_where_too_much_is_declared_below_the_sums_are_named(country: Country, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contradiction, "_MOST_NUMBERS", 3)
+    country.file("beds.csv", "geocode,f,m\n01001,5,2\n01002,1,0\n02001,4,4\n")
+    country.file("most.csv", "geocode,total\n01,7\n02,8\n11,0\n")
+    plan = country.plan(bound=[bound("sex", "block", ">=", "beds.csv"), bound("total", "county", "<=", "most.csv")])
+    with pytest.raises(InfeasibleError) as error:
+        facts_of(plan, spine_of(plan), None)
+    assert [str(problem).split("; ")[0] for problem in error.value.problems] == [
+        "county 01, query 'sex', answer 'f': must be at least 6 (with sums of what is declared below)",
+        "county 01, query 'sex', answer 'm': must be at least 2 (with sums of what is declared below)",
+        "county 01, query 'total', answer 'total': must be at most 7 (with sums of what is declared below)",
+    ]
 
-SECRET = 73819264
+
+def test_an_exact_value_is_named_without_it() -> None:
+    total, sex = parse_query(SCHEMA, "total"), parse_query(SCHEMA, "sex")
+    declared = (
+        Declared("unit", Fact(total, "=", np.array([[SECRET]])), "invariant: seats", shown=False),
+        Declared("unit", Fact(sex, "<=", np.array([[1, 1]])), "beds.csv"),
+    )
+    with pytest.raises(InfeasibleError) as error:
+        require_agreement(declared, ONE)
+    assert "unit 01, query 'total', answer 'total': must be as counted (invariant: seats); " in str(error.value)
+    assert str(SECRET) not in str(error.value)
+
+
+def test_exact_values_of_two_sources_that_disagree_are_named() -> None:
+    total = parse_query(SCHEMA, "total")
+    declared = tuple(Declared("unit", Fact(total, "=", np.array([[n]])), f"{n}.csv") for n in (3, 4))
+    with pytest.raises(InfeasibleError, match=r"must be 3 \(3.csv\)[^\n]*\n[^\n]*must be 4 \(4.csv\)"):
+        require_agreement(declared, ONE)
+
+
+def test_what_cannot_be_guaranteed_is_refused_once_the_records_are_known_unless_that_is_accepted(
+    country: Country,
+) -> None:
+    country.file("sex.csv", "geocode,f,m\n" + "".join(f"{code},2,2\n" for code in BLOCKS))
+    country.file("age.csv", "geocode,minor,adult\n" + "".join(f"{code},2,2\n" for code in BLOCKS))
+    crossing = [bound("sex", "block", "<=", "sex.csv"), bound("grown", "block", "<=", "age.csv")]
+    truth = {(level, name): np.ones((5, 2), np.int64) for level in ("block",) for name in ("sex", "grown")}
+    plan = country.plan(bound=crossing)
+    told(plan)
+    with pytest.raises(InfeasibleError, match="the limits on 'sex' and 'grown' do not nest") as error:
+        told(plan, truth)
+    assert error.value.exit_code == 4
+    told(country.plan(bound=crossing, estimate={"split": "attempted"}), truth)
+
+
+# -- data that disobey, files that do not fit --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -338,7 +424,7 @@ def test_a_bound_file_that_does_not_fit_is_named_with_its_row(country: Country, 
     content, expected = BAD[kind]
     country.file("beds.csv", content)
     truth = {("block", "sex"): np.full((5, 2), SECRET)}
-    found = refused(country.plan(bound=[bound("sex", "block", "<=", "beds.csv")]), truth)
+    found = refused(country.plan(bound=[bound("sex", "block", "<=", "beds.csv", missing="zero")]), truth)
     assert len(found) == len(expected)
     for line, start in zip(found, expected, strict=True):
         assert line.startswith(start.format(folder=country.folder))
@@ -358,3 +444,17 @@ def test_all_bound_files_are_looked_at(country: Country) -> None:
     assert found[0].endswith("bads.csv: does not exist; did you mean 'beds.csv'?")
     assert found[1] == "beds.csv, row 2: 'f' is not a whole number"
     assert "none.csv: does not exist" in found[2]
+
+
+def test_an_upper_bound_needs_a_row_for_each_geounit_unless_it_says_what_a_missing_one_means(country: Country) -> None:
+    country.file("beds.csv", "geocode,f,m\n01001,1,1\n02001,0,0\n11001,2,2\n")
+    assert refused(country.plan(bound=[bound("sex", "block", "<=", "beds.csv")])) == [
+        f"beds.csv: has no row for block {code}, so its upper bound on 'sex' is unknown; "
+        'add the row, or say `missing = "zero"` or `missing = "unlimited"` in the bound'
+        for code in ("01002", "02003")
+    ]
+    for missing, value in (("zero", 0), ("unlimited", NEVER)):
+        plan = country.plan(bound=[bound("sex", "block", "<=", "beds.csv", missing=missing)])
+        assert told(plan)["block", "sex", "<="] == [[1, 1], [value] * 2, [0, 0], [value] * 2, [2, 2]]
+    plan = country.plan(bound=[bound("sex", "block", ">=", "beds.csv")])
+    assert told(plan)["block", "sex", ">="] == [[1, 1], [0, 0], [0, 0], [0, 0], [2, 2]], "zero claims nothing"

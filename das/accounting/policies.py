@@ -49,8 +49,14 @@ __all__ = [
 ]
 
 Policy = Literal["semi", "irreducible", "nearest", "unconstrained"]
-Status = Literal["proved", "not supported", "VACUOUS - data determined by invariants"]
+Status = Literal[
+    "proved",
+    "not supported",
+    "VACUOUS - data determined by invariants",
+    "conditioning: numerically verified, not proved",
+]
 VACUOUS: Status = "VACUOUS - data determined by invariants"
+UNPROVED: Status = "conditioning: numerically verified, not proved"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +76,8 @@ class Guarantee:
     move : Move, optional
         A move that costs `rho`.
     status : str
-        ``proved``, ``not supported``, or the vacuous case, which is never an epsilon of 0.
+        ``proved``, ``not supported``, the vacuous case, which is never an epsilon of 0, or what conditioned noise has
+        been tried on but not proved for.
     assumptions : tuple of str
         What must be true for the promise to hold, beyond the plan.
     """

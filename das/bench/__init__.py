@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -13,13 +14,16 @@ NAMES = ("noise", "estimate", "state", "congenial")
 """Each is a module of this package with a function ``rows``."""
 
 
-def measure(name: str, *, blocks: int | None = None) -> list[dict[str, Any]] | dict[str, Any]:
+def measure(
+    name: str, *, blocks: int | None = None, options: Sequence[str] = ()
+) -> list[dict[str, Any]] | dict[str, Any]:
     """Run one benchmark and return its rows (for ``state`` one object): what ``das bench NAME --json`` prints."""
     rows = import_module(f"das.bench.{name}").rows
     if name == "state":
-        found: dict[str, Any] = rows() if blocks is None else rows(blocks=blocks)
+        found: dict[str, Any] = rows(options=options) if blocks is None else rows(blocks=blocks, options=options)
         return found
-    if blocks is not None:
-        raise UsageError(Problem("--blocks", f"means nothing to `das bench {name}`", "use it with `das bench state`"))
+    for given, option in ((blocks is not None, "--blocks"), (bool(options), "BEAM OPTIONS")):
+        if given:
+            raise UsageError(Problem(option, f"means nothing to `das bench {name}`", "use it with `das bench state`"))
     listed: list[dict[str, Any]] = rows()
     return listed

@@ -4,7 +4,8 @@ On each attribute the queries use the identity, the sum, and some recodes. Let U
 constant on the common refinement of those recodes (just the constants, if there are none). The identity's Gram matrix
 is I on U and on its complement; all others vanish on the complement. So for each set of attributes that are in the
 complement, the information is a small dense matrix on the product of the others' U, times an identity: equal blocks.
-The redistricting schema, 2,016 cells, comes apart into sixteen kinds of blocks of at most 3 x 3.
+The redistricting schema, 2,016 cells, comes apart into sixteen kinds of blocks of at most 3 x 3; where bounds may say
+that a kind of group quarters is empty, its eight labels are all in U, and there are eight kinds of blocks of 8 x 8.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ Floats = NDArray[np.float64]
 Blocks = list[Floats]
 """One array per kind of block: ... x size x size."""
 
+_MOST_APART = 32
+"""How many combinations of labels a block may tell apart: the work that it gives grows with their cube."""
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -36,9 +40,9 @@ class Axis:
     shared: int  # how many of them span U
 
     @classmethod
-    def of(cls, size: int, partitions: Iterable[Partition]) -> Axis:
+    def of(cls, size: int, partitions: Iterable[Partition], *, apart: bool = False) -> Axis:
         recodes = [p for p in partitions if not p.is_identity and not p.is_everything]
-        codes = [tuple(int(p.group_of[label]) for p in recodes) for label in range(size)]
+        codes = [(label if apart else 0, *(int(p.group_of[label]) for p in recodes)) for label in range(size)]
         groups = sorted(set(codes), key=codes.index)
         indicators = np.array([[float(code == group) for group in groups] for code in codes])
         shared = indicators / np.sqrt(indicators.sum(axis=0))
@@ -114,14 +118,25 @@ class Basis:
 
     schema: Schema
     axes: tuple[Axis, ...]
+    apart: tuple[int, ...] = ()  # attributes that are in U altogether: each label is a coefficient
 
     @classmethod
-    def of(cls, schema: Schema, queries: Sequence[Query]) -> Basis:
-        """Make the basis that suits a set of queries."""
-        return cls(
-            schema,
-            tuple(Axis.of(size, [query.factors[at] for query in queries]) for at, size in enumerate(schema.shape)),
-        )
+    def of(cls, schema: Schema, queries: Sequence[Query], limited: Iterable[Query] = ()) -> Basis:
+        """Make the basis that suits a set of queries.
+
+        Of the attributes that ``limited`` queries keep, labels may be known to be empty here and there. They are told
+        apart, as far as blocks stay small, so that emptiness is a matter of each block by itself.
+        """
+        apart: set[int] = set()
+        for query in sorted(limited, key=lambda query: (query.size, query.name)):
+            more = apart | {at for at, factor in enumerate(query.factors) if not factor.is_everything}
+            if math.prod(schema.shape[at] for at in more) <= _MOST_APART:
+                apart = more
+        axes = [
+            Axis.of(size, [query.factors[at] for query in queries], apart=at in apart)
+            for at, size in enumerate(schema.shape)
+        ]
+        return cls(schema, tuple(axes), tuple(sorted(apart)))
 
     @cached_property
     def kinds(self) -> list[tuple[bool, ...]]:
@@ -162,13 +177,41 @@ class Basis:
         return np.ascontiguousarray(out).reshape(*lead, self.schema.size)
 
     def information(self, queries: Iterable[tuple[Query, float]]) -> Blocks:
-        """Sum of Gram matrices, each times its weight (one over a variance), block by block."""
-        blocks = [np.zeros((where.shape[1], where.shape[1])) for where in self.where]
-        for query, weight in queries:
-            for block, kind in zip(blocks, self.kinds, strict=True):
-                if _sees(query, kind):
-                    block += weight * self._product(kind, [a.gram(f) for a, f in self._pairs(query)])
-        return blocks
+        """Sum of Gram matrices, each times its weight (one over a variance), block by block.
+
+        Remembered, read-only: all families of a level ask for the same.
+        """
+        queries = tuple(queries)
+        asked = tuple((query.name, weight) for query, weight in queries)
+        if asked not in self._informations:
+            blocks = [np.zeros((where.shape[1], where.shape[1])) for where in self.where]
+            for query, weight in queries:
+                grams = [a.gram(f) for a, f in self._pairs(query)]
+                for block, kind in zip(blocks, self.kinds, strict=True):
+                    if _sees(query, kind):
+                        block += weight * self._product(kind, grams)
+            for block in blocks:
+                block.flags.writeable = False
+            self._informations[asked] = blocks
+        return list(self._informations[asked])
+
+    def inverse_information(self, queries: Iterable[tuple[Query, float]]) -> Blocks | None:
+        """Inverse of :meth:`information`, remembered as well; ``None`` if the queries leave something unseen."""
+        queries = tuple(queries)
+        asked = tuple((query.name, weight) for query, weight in queries)
+        if asked not in self._inverses:
+            blocks = self.information(queries)
+            seen = all(np.linalg.eigvalsh(block)[0] > 0 for block in blocks)
+            self._inverses[asked] = [np.asarray(np.linalg.inv(block)) for block in blocks] if seen else None
+        return self._inverses[asked]
+
+    @cached_property
+    def _inverses(self) -> dict[tuple[tuple[str, float], ...], Blocks | None]:
+        return {}
+
+    @cached_property
+    def _informations(self) -> dict[tuple[tuple[str, float], ...], Blocks]:
+        return {}
 
     def rows(self, query: Query) -> list[Floats | None]:
         """For each kind, orthonormal columns that span what the query sees of a block; ``None`` for nothing."""

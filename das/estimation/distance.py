@@ -1,19 +1,71 @@
-"""The distance from a family's measurements as one quadratic on its support."""
+"""The distance from a family's measurements, or from linear estimates, as one quadratic on its support.
+
+Measurements of a level give all children one curvature, a sum of groups' indicators over variances. It is never written
+out: a product with it sums cells into groups, finer groups into coarser ones, weighs, and goes back the same way.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
-from das.estimation.grouping import group_cells
 from das.estimation.problem import FamilyProblem, Quadratic
+from das.query import Query
 
-__all__ = ["quadratic_distance"]
+__all__ = ["Distance", "distance_of"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_DENSE = 1 << 16
+"""Up to this many cells a table of the whole schema is kept with the queries; beyond it, cells are looked up."""
+_REMEMBERED = 64
 
 
-def quadratic_distance(problem: FamilyProblem) -> Quadratic:
-    """Write the sum of squared misfits, each over its variance, as a quadratic in the supported cells.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distance:
+    """A quadratic in the children's counts, around a reference, whose curvature is a chain of sums or a table of kinds.
+
+    See :class:`das.estimation.problem.Quadratic`, which says the same with a matrix. Here children lie side by side.
+    """
+
+    # A chain: edges (part, whole) between nodes, of which cells are the first, and the weights of nodes;
+    edges: Ints = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
+    weights: Floats = field(default_factory=lambda: np.zeros(0))
+    # or a table, children (or one row for all) x kinds, and the kind of each pair of cells.
+    table: Floats = field(default_factory=lambda: np.zeros((1, 0)))
+    kinds: Ints = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+    reference: Floats  # cells x children
+    pull: Floats  # cells x children
+    constant: float
+    modulus: float
+
+    @property
+    def scale(self) -> float:
+        """Curvature of a typical cell."""
+        return float(self.weights.max()) if len(self.weights) else float(self.table[0, self.kinds[0, 0]])
+
+    def bend(self, step: Floats) -> Floats:
+        """Multiply each child's column by its curvature."""
+        from das.estimation.chain_kernels import bend_chain, bend_kinds
+
+        m, n = step.shape
+        if not len(self.weights):
+            out = np.zeros((m, n))
+            bend_kinds(self.table, self.kinds, step, out)
+            return out
+        sums = np.zeros((len(self.weights), n))
+        sums[:m] = step
+        bend_chain(self.edges, self.weights, sums)
+        return sums[:m]
+
+
+def distance_of(problem: FamilyProblem, settled: NDArray[np.bool_] | None = None, x: Floats | None = None) -> Distance:
+    """Write a family's distance as a function of its cells or, if some are settled as in ``x``, of the others.
 
     Answers that no supported cell reaches are constants and left out. The modulus is the precision of queries that see
     every supported cell by itself; what other queries add to the curvature is positive semidefinite.
@@ -28,58 +80,136 @@ def quadratic_distance(problem: FamilyProblem) -> Quadratic:
     >>> detailed = Measured(query=parse_query(schema, "detailed"), values=np.array([[5, 1]]), variance=1.0)
     >>> family = FamilyProblem(level="us", geocodes=("1",), cells=np.arange(2), parent=None,
     ...                        measured=(total, detailed), limits=())
-    >>> distance = quadratic_distance(family)
-    >>> distance.curvature.tolist(), distance.modulus, distance.value(np.array([[5.0, 1.0]]))
-    ([[3.0, 2.0], [2.0, 3.0]], 1.0, 2.0)
+    >>> distance = distance_of(family)
+    >>> distance.bend(np.eye(2)[:, :1]).tolist(), distance.modulus, distance.reference.tolist()
+    ([[3.0], [2.0]], 1.0, [[5.0], [1.0]])
     """
-    if problem.correlated is not None:
-        return problem.correlated
-    n, m = problem.shape
-    groups = [group_cells(measured.query, problem.cells) for measured in problem.measured]
-    weights = [1.0 / measured.variance for measured in problem.measured]
-    reference = np.zeros((n, m))
-    modulus = 0.0
-    for measured, grouping, weight in zip(problem.measured, groups, weights, strict=True):
-        if grouping.size == m:
-            modulus += weight
-            reference[:] = measured.values[:, grouping.answers[grouping.index]]
-    if not groups:
-        return Quadratic(curvature=np.zeros((m, m)), reference=reference, pull=reference, constant=0.0, modulus=0.0)
+    whole = problem.correlated
+    if whole is None:
+        return _of_measurements(problem, settled, x)
+    return _of_quadratic(whole if settled is None or x is None else whole.given(x, settled))
 
-    # All queries stacked: a cell counts towards one row of each, so the matrix is known by its row numbers.
-    sizes = [grouping.size for grouping in groups]
-    starts = np.cumsum([0, *sizes])
-    rows = np.stack([grouping.index for grouping in groups]) + starts[:-1, None]
-    ones = np.ones(rows.size)
-    stacked = sparse.csc_array((ones, rows.T.ravel(), np.arange(0, rows.size + 1, len(groups))), (starts[-1], m))
-    values = np.concatenate([q.values[:, g.answers] for q, g in zip(problem.measured, groups, strict=True)], axis=1)
-    misfit = values - (stacked @ reference.T).T
-    weighted = misfit * np.repeat(weights, sizes)
-    return Quadratic(
-        curvature=_curvature([grouping.index for grouping in groups], sizes, weights),
-        reference=reference,
-        pull=weighted[:, rows].sum(axis=1),
-        constant=float((weighted * misfit).sum()),
-        modulus=modulus,
+
+def _of_quadratic(given: Quadratic) -> Distance:
+    m = given.pull.shape[1]
+    # A matrix that all children share is a table in which every pair of cells is of a kind of its own.
+    table, kinds = given.curvature, given.kinds
+    if kinds is None:
+        table, kinds = table.reshape(1, m * m), np.arange(m * m).reshape(m, m)
+    return Distance(
+        table=np.ascontiguousarray(table),
+        kinds=np.ascontiguousarray(kinds, dtype=np.int64),
+        reference=np.ascontiguousarray(given.reference.T),
+        pull=np.ascontiguousarray(given.pull.T),
+        constant=given.constant,
+        modulus=given.modulus,
     )
 
 
-def _curvature(indices: list[NDArray[np.int64]], sizes: list[int], weights: list[float]) -> NDArray[np.float64]:
-    """Add, for each pair of cells, the precisions of the queries that count the two together.
+def _of_measurements(problem: FamilyProblem, settled: NDArray[np.bool_] | None, x: Floats | None) -> Distance:
+    from das.estimation.chain_kernels import misfits
 
-    Which of up to eight queries join a pair is one byte, and the sum of their precisions a table of 256 numbers.
-    """
-    m = len(indices[0])
-    always = sum(weight for weight, size in zip(weights, sizes, strict=True) if size == 1)
-    alone = sum(weight for weight, size in zip(weights, sizes, strict=True) if 1 < size == m)
-    curvature = np.diag(np.full(m, alone)) + always
-    short = np.int16 if m < 2**15 else np.int32
-    rest = [(index.astype(short), w) for index, size, w in zip(indices, sizes, weights, strict=True) if 1 < size < m]
-    for start in range(0, len(rest), 8):
-        joined = np.zeros((m, m), dtype=np.uint8)
-        sums = np.zeros(1)
-        for bit, (index, weight) in enumerate(rest[start : start + 8]):
-            joined |= np.equal(index[:, None], index).view(np.uint8) * np.uint8(1 << bit)
-            sums = np.concatenate([sums, sums + weight])
-        curvature += sums.take(joined)
-    return curvature
+    n, m = problem.shape
+    plan = _plan_of([measured.query for measured in problem.measured])
+    answers = plan.answers(problem.cells)
+    chain = _Chain.of(answers, plan.finer)
+    per = np.diff(chain.starts)
+    precision = 1.0 / np.array([measured.variance for measured in problem.measured])[plan.order]
+    weight = np.repeat(precision, per)
+    values = np.concatenate(
+        [
+            problem.measured[query].values.take(chain.answer[start:stop], axis=1).T
+            for query, start, stop in zip(plan.order.tolist(), chain.starts, chain.starts[1:], strict=False)
+        ],
+        dtype=np.float64,
+    )
+    reference = np.zeros((m, n))
+    detailed = np.flatnonzero(per == m)
+    for q in detailed[-1:]:
+        at = slice(chain.starts[q], chain.starts[q + 1])
+        reference[chain.node[at]] = values[at]
+    if settled is not None and x is not None:
+        reference[settled] = x[:, settled].T
+    pull, sums = np.empty((m, n)), np.empty((2, chain.nodes, n))
+    constant = misfits(values, chain.node, weight, chain.edges, reference, sums[0], sums[1], pull)
+    if settled is not None:
+        left = ~settled
+        reference, pull = reference[left], pull[left]
+        chain = _Chain.of(np.ascontiguousarray(answers[:, left]), plan.finer)
+        weight = np.repeat(precision, np.diff(chain.starts))
+    return Distance(
+        edges=chain.edges,
+        weights=np.bincount(chain.node, weight, minlength=chain.nodes).astype(np.float64),
+        reference=reference,
+        pull=pull,
+        constant=constant,
+        modulus=float(precision[detailed].sum()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """Groups of some cells, each with its node; groups of one part share the part's node."""
+
+    node: Ints
+    answer: Ints  # of the group's query
+    starts: Ints  # where each query's groups start
+    edges: Ints
+    nodes: int
+
+    @classmethod
+    def of(cls, answers: Ints, finer: Ints) -> _Chain:
+        """Chain queries, given the answer of each that each cell counts towards."""
+        from das.estimation.chain_kernels import link
+
+        q, m = answers.shape
+        span = int(answers.max(initial=0)) + 1
+        names = None
+        if span > _DENSE:  # answers by rank, so that no table of them all is needed
+            names, ranks = np.unique(answers, return_inverse=True)
+            answers, span = ranks.reshape(q, m), len(names)
+        fresh = np.full(span + (q + 1) * m, -1)
+        scratch, edges = np.empty((3, q * m), dtype=np.int64), np.empty((q * m, 2), dtype=np.int64)
+        starts = np.zeros(q + 1, dtype=np.int64)
+        nodes, used = link(
+            answers, finer, fresh[:span], fresh[span:], scratch[0].reshape(q, m), scratch[1], scratch[2], starts, edges
+        )
+        node, answer = scratch[1:, : starts[-1]]
+        return cls(node, answer if names is None else names[answer], starts, edges[:used], nodes)
+
+
+class _Plan:
+    """Queries in an order in which each can be summed from an earlier one, finest first; the same for every family."""
+
+    def __init__(self, queries: Sequence[Query]) -> None:
+        self.queries = tuple(queries)  # kept, so that no other query can take one's identity
+        sizes = np.array([query.size for query in queries])
+        self.order = np.argsort(-sizes, kind="stable")
+        self.ordered = [queries[i] for i in self.order]
+        finer = []
+        for at, query in enumerate(self.ordered):
+            finer.append(next((k for k in reversed(range(at)) if self.ordered[k].refines(query)), -1))
+        self.finer = np.array(finer)
+
+    @cached_property
+    def _index(self) -> Ints:
+        return np.stack([query.index for query in self.ordered])
+
+    def answers(self, cells: Ints) -> Ints:
+        """Answer of each query that each of the cells counts towards."""
+        if self.queries[0].schema.size <= _DENSE:
+            return self._index.take(cells, axis=1)
+        return np.stack([query.group_of(cells) for query in self.ordered])
+
+
+_PLANS: dict[tuple[int, ...], _Plan] = {}
+
+
+def _plan_of(queries: Sequence[Query]) -> _Plan:
+    """Find or make the plan of some queries: a level's families all have the same, as objects."""
+    identity = tuple(map(id, queries))
+    if identity not in _PLANS:
+        if len(_PLANS) >= _REMEMBERED:
+            _PLANS.clear()
+        _PLANS[identity] = _Plan(queries)
+    return _PLANS[identity]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from ortools.graph.python import min_cost_flow
 
-__all__ = ["TIE_BITS", "Network", "unit_steps"]
+__all__ = ["TIE_BITS", "Network", "fixed_cost", "unit_steps"]
 
 TIE_BITS = 12
 _FRACTION_BITS = 16
@@ -32,6 +32,11 @@ def unit_steps(
     owner = np.repeat(np.arange(len(value)), width)
     step = np.arange(len(owner)) - np.repeat(np.cumsum(width) - width, width) + low[owner]
     return owner, 2.0 * (step - value[owner]) + 1.0
+
+
+def fixed_cost(cost: NDArray[np.float64], tie: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Write costs as whole numbers whose last bits break ties."""
+    return np.asarray((np.rint(cost * 2**_FRACTION_BITS).astype(np.int64) << TIE_BITS) + tie)
 
 
 @dataclass(slots=True)
@@ -76,9 +81,7 @@ class Network:
     ) -> slice:
         """Add arcs that carry between ``low`` and ``high`` people, preferably ``value``; return where they stand."""
         owner, cost = unit_steps(value, low, high)
-        fixed = np.rint(cost * 2**_FRACTION_BITS).astype(np.int64) << TIE_BITS
-        if tie is not None:
-            fixed += tie[owner]
+        fixed = fixed_cost(cost, np.zeros_like(owner) if tie is None else tie[owner])
         self._unit.append((tail[owner], head[owner], np.ones_like(owner), fixed, owner + self._arcs))
         # A lower bound is a flow that has already happened.
         self.supply(tail, -low)

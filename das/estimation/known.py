@@ -7,18 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.optimize import linprog
 
 from das.errors import InfeasibleError, Problem
 from das.estimation.grouping import Grouping, answer_label, group_cells
+from das.estimation.irreducible import System, irreducible
 from das.estimation.problem import NO_LIMIT, FamilyProblem
 from das.query import Query
 
 __all__ = ["Known", "conflicts", "free_cells", "infeasible", "known_groups"]
 
-_VIOLATED = 1e-3
-"""Limits and parents are integers: a contradiction costs whole persons, or simple fractions of one, not thousandths."""
-_REMEDY = "make the declared invariants and bounds of the family agree with one another and with its parent"
+_REMEDY = "mend or drop any one of these"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +71,10 @@ def free_cells(problem: FamilyProblem, known: tuple[Known, ...]) -> NDArray[np.b
 
 
 def conflicts(problem: FamilyProblem) -> tuple[Problem, ...]:
-    """Name limits that cannot hold together with the others and with the parent; empty if all can.
+    """Name a minimal set of limits that cannot hold together with the parent's counts; empty if all can.
 
-    The limits are made elastic and their total violation is minimised by a linear program; those that still give way
-    take part in a contradiction (Chinneck and Dravnieks 1991, the elastic filter's first step).
+    Drop any one of them and the others can. The whole of the facts was found to be free of this before anything was
+    drawn (:mod:`das.facts`), so that here only a family made by hand, or a defect, can be told of it.
     """
     known = known_groups(problem)
     n, m = problem.shape
@@ -84,43 +82,31 @@ def conflicts(problem: FamilyProblem) -> tuple[Problem, ...]:
     if not known:
         return ()
     child, cell = np.divmod(np.arange(cells), m)
-    rows, below, above = [], [], []
+    rows = []
     names: list[tuple[Query, int, int]] = []
     for facts in known:
         k = facts.grouping.size
         group = child * k + facts.grouping.index[cell]
         rows.append(sparse.csr_array((np.ones(cells), (group, np.arange(cells))), (n * k, cells)))
-        below.append(facts.lower.ravel())
-        above.append(facts.upper.ravel())
         names.extend((facts.query, c, int(a)) for c in range(n) for a in facts.grouping.answers)
-    counts = sparse.vstack(rows, format="csr")
-    lower, upper = np.concatenate(below).astype(np.float64), np.concatenate(above).astype(np.float64)
-    slack = sparse.eye_array(len(lower))
-    none = sparse.csr_array((len(lower), len(lower)))
-    finite = upper < NO_LIMIT
-    parent = sparse.hstack([sparse.kron(np.ones((1, n)), sparse.eye_array(m)), sparse.csr_array((m, 2 * len(lower)))])
-    result = linprog(
-        np.concatenate([np.zeros(cells), np.ones(2 * len(lower))]),
-        A_ub=sparse.vstack(
-            [sparse.hstack([-counts, -slack, none]), sparse.hstack([counts, none, -slack], format="csr")[finite]]
-        ),
-        b_ub=np.concatenate([-lower, upper[finite]]),
-        A_eq=None if problem.parent is None else parent,
-        b_eq=None if problem.parent is None else problem.parent,
-        method="highs",
+    parent = None if problem.parent is None else sparse.csr_array(sparse.kron(np.ones((1, n)), sparse.eye_array(m)))
+    lower = np.concatenate([facts.lower.ravel() for facts in known])
+    upper = np.concatenate([facts.upper.ravel() for facts in known])
+    nothing, everything = np.zeros_like(lower), np.full_like(upper, NO_LIMIT)
+    system = System(
+        sparse.vstack(rows * 2, format="csr"),
+        np.concatenate([lower, nothing]),
+        np.concatenate([everything, upper]),
+        parent,
+        problem.parent,
     )
-    if result.x is None:
-        raise ArithmeticError(f"{problem.name}: the linear program of the elastic limits did not end")
-    short, over = result.x[cells:].reshape(2, -1)
-    return tuple(
-        _named(problem, query, child, answer, reason)
-        for (query, child, answer), low, high in zip(names, short, over, strict=True)
-        for amount, reason in (
-            (low, "the lower limit cannot be met together with the other limits and the parent"),
-            (high, "the upper limit cannot be met together with the other limits and the parent"),
-        )
-        if amount > _VIOLATED
-    )
+    named = []
+    for row in irreducible(system).tolist():
+        side = "lower" if row < len(names) else "upper"
+        reason = f"the {side} limit cannot be met together with the others named here and the parent"
+        query, of, answer = names[row % len(names)]
+        named.append(_named(problem, query, of, answer, reason))
+    return tuple(named)
 
 
 def infeasible(problem: FamilyProblem) -> InfeasibleError | None:

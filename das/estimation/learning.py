@@ -18,7 +18,7 @@ from das.estimation.blocks import Basis, Blocks, Floats
 from das.estimation.problem import Measured, Quadratic
 from das.query import Query
 
-__all__ = ["Exact", "Knowledge", "condition", "distance", "learn", "pass_down", "pool"]
+__all__ = ["Exact", "Knowledge", "condition", "distance", "exact_share", "learn", "pass_down", "pool"]
 
 RELATIVE_ZERO = 1e-11
 """Variances below this share of the largest are those of exactly known directions."""
@@ -36,7 +36,11 @@ class Knowledge:
 
     def unit(self, index: int) -> Knowledge:
         """One geounit's knowledge, as an array of one."""
-        return Knowledge(self.mean[index : index + 1], [block[index : index + 1] for block in self.covariance])
+        return self.units(slice(index, index + 1))
+
+    def units(self, some: slice) -> Knowledge:
+        """Knowledge of some of the geounits."""
+        return Knowledge(self.mean[some], [block[some] for block in self.covariance])
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +61,16 @@ def learn(basis: Basis, measured: tuple[Measured, ...], below: Knowledge | None,
     weighted: Floats = np.zeros((units, basis.schema.size))
     for each in measured:
         weighted += each.query.adjoint(np.asarray(each.values, dtype=np.int64)) / each.variance
-    own = basis.information([(each.query, 1.0 / each.variance) for each in measured])
+    queries = [(each.query, 1.0 / each.variance) for each in measured]
     vector = basis.to_coefficients(weighted)
     if below is None:
-        if any(np.linalg.eigvalsh(block)[0] <= 0 for block in own):
+        alone = basis.inverse_information(queries)
+        if alone is None:
             reason = 'information = "full" needs a measurement of the detailed query there'
             raise ConfigError(Problem(where, reason, 'measure "detailed" at the lowest level, or use "level"'))
-        covariance: Blocks = [np.asarray(np.linalg.inv(block), dtype=np.float64) for block in own]
-        return Knowledge(
-            basis.multiply(vector, covariance), [np.broadcast_to(c, (units, *c.shape)) for c in covariance]
-        )
-    covariance = [
+        return Knowledge(basis.multiply(vector, alone), [np.broadcast_to(c, (units, *c.shape)) for c in alone])
+    own = basis.information(queries)
+    covariance: Blocks = [
         _symmetric(np.asarray(np.linalg.solve(np.eye(len(m)) + s @ m, s)))
         for m, s in zip(own, below.covariance, strict=True)
     ]
@@ -148,6 +151,11 @@ def distance(basis: Basis, known: Knowledge, cells: NDArray[np.int64]) -> Quadra
         constant=float((outside * pulled).sum()),
         modulus=modulus,
     )
+
+
+def exact_share(covariance: Blocks, own: Floats, across: Floats) -> Floats:
+    """Multiply the pseudo-inverse of parts of some covariances with what lies beside them."""
+    return np.asarray(_inverse(own, _zero(covariance)) @ across)
 
 
 def _zero(covariance: Blocks) -> float:

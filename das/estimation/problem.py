@@ -7,6 +7,7 @@ counts are all that an estimator sees.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ class Measured:
     """Noisy answers of one query for each child, and the exact variance of their noise."""
 
     query: Query
-    values: NDArray[np.int64]  # children x query.size
+    values: NDArray[np.signedinteger[Any]]  # children x query.size, in integers as small as hold them
     variance: float
 
     def __post_init__(self) -> None:

@@ -4,7 +4,8 @@ A family is a transportation problem: the people of each of the parent's cells g
 that refine one another (total, then group-quarters type, then cell) form a tree within each child, and the whole is a
 network, whose vertices are integral (Hoffman and Kruskal 1956). A minimum-cost flow keeps every cell, and every sum
 along the tree, between the floor and the ceiling of its real value (controlled rounding, Cox 1987) at the least squared
-distance. Where the limits do not refine one another, a mixed-integer program takes its place.
+distance. Where the limits do not refine one another, the flow knows only some of them; if the others hold as well it
+is the answer, and if not, a mixed-integer program takes its place.
 """
 
 from __future__ import annotations
@@ -17,17 +18,20 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from das.estimation.flow import TIE_BITS, Network, unit_steps
+from das.estimation.flow import TIE_BITS, Network, fixed_cost, unit_steps
 from das.estimation.grouping import Grouping, group_cells
 from das.estimation.known import Known, infeasible, known_groups
 from das.estimation.problem import NO_LIMIT, FamilyProblem
-from das.estimation.verify import VerificationError, require_exact
+from das.estimation.verify import VerificationError, keeps, require_exact
 
 __all__ = ["Rounded", "round_family", "tie_breaks"]
 
 _SNAP = 1e-6
 """A value this close to an integer is that integer: the difference is the solver's, not the estimate's."""
 _WIDENINGS = 6
+_TIES_AFTER = 20
+_SCALE = 2.0**-18
+"""Brings the flow's whole-numbered costs to a size at which a tie is still more than the solver's tolerances."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +55,26 @@ def round_family(problem: FamilyProblem, x: NDArray[np.float64]) -> Rounded:
     """
     known = known_groups(problem)
     snapped = np.maximum(_snap(x), 0.0)
-    chain, limits_refine = _controls(problem, known)
-    attempt = _by_flow if limits_refine else _by_program
+    tree = _refining(known)
+    counts = _by_flow(problem, _controls(problem, tree), snapped, 0)
+    if counts is not None and keeps(known, counts):
+        return _rounded(problem, known, counts, x, 0)
+    attempt, controls = (_by_flow if len(tree) == len(known) else _by_program), _controls(problem, known)
     for widened in range(_WIDENINGS):
-        counts = attempt(problem, chain, snapped, (1 << widened) - 1)
+        counts = attempt(problem, controls, snapped, (1 << widened) - 1)
         if counts is not None:
-            require_exact(problem, known, counts)
-            return Rounded(counts=counts, distance=float(np.abs(counts - x).sum()), widened=widened)
-    raise infeasible(problem) or VerificationError(f"{problem.name}: no integer counts nearby satisfy every limit")
+            return _rounded(problem, known, counts, x, widened)
+    counts = _anywhere(problem, controls, snapped)
+    if counts is not None:
+        return _rounded(problem, known, counts, x, _WIDENINGS)
+    raise infeasible(problem) or VerificationError(f"{problem.name}: no integer counts satisfy every limit")
+
+
+def _rounded(
+    problem: FamilyProblem, known: tuple[Known, ...], counts: NDArray[np.int64], x: NDArray[np.float64], widened: int
+) -> Rounded:
+    require_exact(problem, known, counts)
+    return Rounded(counts=counts, distance=float(np.abs(counts - x).sum()), widened=widened)
 
 
 def tie_breaks(geocodes: tuple[str, ...], cells: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -106,14 +122,22 @@ class _Sums:
         )
 
 
-def _controls(problem: FamilyProblem, known: tuple[Known, ...]) -> tuple[list[_Sums], bool]:
-    """Collect the limits and, while they all refine one another, the total and measured queries, most precise first.
+def _refining(known: tuple[Known, ...]) -> tuple[Known, ...]:
+    """Pick limits, first come first served, that all refine one another."""
+    chosen: list[Known] = []
+    for facts in known:
+        if all(_nested(facts.grouping, other.grouping) for other in chosen):
+            chosen.append(facts)
+    return tuple(chosen)
 
-    Returns them from coarse to fine, and whether they refine one another.
+
+def _controls(problem: FamilyProblem, known: tuple[Known, ...]) -> list[_Sums]:
+    """Collect limits and, while all refine one another, the total and measured queries, most precise first.
+
+    Returns them from coarse to fine.
     """
     n, m = problem.shape
     chosen = [_Sums(facts.grouping, facts.lower, facts.upper) for facts in known]
-    refine = all(_nested(a.grouping, b.grouping) for i, a in enumerate(chosen) for b in chosen[:i])
     everything = Grouping(np.zeros(m, dtype=np.int64), np.zeros(min(m, 1), dtype=np.int64))
     measured = sorted(problem.measured, key=lambda q: (q.variance, q.query.size, q.query.name))
     for grouping in [everything, *(group_cells(q.query, problem.cells) for q in measured)]:
@@ -122,7 +146,7 @@ def _controls(problem: FamilyProblem, known: tuple[Known, ...]) -> tuple[list[_S
         if is_new and all(_nested(grouping, s.grouping) for s in chosen):
             unlimited = np.full((n, grouping.size), NO_LIMIT)
             chosen.append(_Sums(grouping, np.zeros_like(unlimited), unlimited))
-    return sorted(chosen, key=lambda s: s.grouping.size), refine
+    return sorted(chosen, key=lambda s: s.grouping.size)
 
 
 def _nested(a: Grouping, b: Grouping) -> bool:
@@ -193,9 +217,41 @@ def _by_program(
         matrix = sparse.csr_array((np.ones_like(cost), (group, steps)), (least.size, len(steps)))
         rows.append(LinearConstraint(matrix, (least - taken).ravel(), (most - taken).ravel()))
     ties = tie_breaks(problem.geocodes, problem.cells).ravel()[owner]
-    result = milp(cost + ties * 2.0**-28, constraints=rows, integrality=np.ones_like(cost), bounds=Bounds(0, 1))
+    result = milp(
+        fixed_cost(cost, ties) * _SCALE,
+        constraints=rows,
+        integrality=np.ones_like(cost),
+        bounds=Bounds(0, 1),
+        options={"mip_rel_gap": 0.0},
+    )
     if result.x is None:
         return None
     counts = low.ravel().copy()
     np.add.at(counts, owner, np.rint(result.x).astype(np.int64))
     return counts.reshape(n, m)
+
+
+def _anywhere(problem: FamilyProblem, controls: list[_Sums], x: NDArray[np.float64]) -> NDArray[np.int64] | None:
+    """Find the nearest counts of all in the sum of absolute differences: the last resort, where no box holds any."""
+    n, m = problem.shape
+    cells = n * m
+    child, cell = np.divmod(np.arange(cells), m)
+    same, wide = sparse.eye_array(cells), (slice(None), slice(0, cells))
+    rows = [LinearConstraint(sparse.hstack([same, -same, same]), x.ravel(), x.ravel())]
+    sums = [(cell, m, problem.parent, problem.parent)] if problem.parent is not None else []
+    for each in controls:
+        group = child * each.grouping.size + each.grouping.index[cell]
+        sums.append((group, each.lower.size, each.lower.ravel(), each.upper.ravel()))
+    for group, size, lower, upper in sums:
+        matrix = sparse.lil_array((size, 3 * cells))
+        matrix[wide] = sparse.csr_array((np.ones(cells), (group, np.arange(cells))), (size, cells))
+        rows.append(LinearConstraint(matrix.tocsr(), lower, np.where(upper < NO_LIMIT, upper, np.inf)))
+    off = 1.0 + tie_breaks(problem.geocodes, problem.cells).ravel() * 2.0**-_TIES_AFTER
+    result = milp(
+        np.concatenate([np.zeros(cells), off, off]),
+        constraints=rows,
+        integrality=np.repeat([1, 0, 0], cells),
+        bounds=Bounds(0, np.inf),
+        options={"mip_rel_gap": 0.0},
+    )
+    return None if result.x is None else np.rint(result.x[:cells]).astype(np.int64).reshape(n, m)

@@ -1,4 +1,4 @@
-"""The tables a family's counts are among, the nearest of them to a point, and a bound on how near any can come."""
+"""The tables a family's counts are among, and a bound on how near any of them can come."""
 
 from __future__ import annotations
 
@@ -7,137 +7,122 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from das.estimation.distance import Distance
 from das.estimation.known import Known
-from das.estimation.problem import NO_LIMIT, FamilyProblem, Quadratic
+from das.estimation.problem import NO_LIMIT
 
-__all__ = ["Rows", "Shares", "lower_bound"]
+__all__ = ["Multipliers", "Tables", "value_and_bound"]
 
-_FORBIDDEN = -1e12
-"""Added where a child's cell can only be zero: far below any count, and still finite."""
-_SHORT = 64
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
-    """Tables, cells x children, that are not negative, zero where not free, and sum to the parent in each cell.
+class Tables:
+    """Cells x children: not negative, zero where not free, sums of cells and of limited groups as they must be.
 
-    Without a parent the sums are free.
+    A limit is a row: the cells that it sums (``row_cell`` from ``row_start`` on), and bounds for each child. The same
+    incidence is kept by cell.
     """
 
-    parent: NDArray[np.float64] | None
-    offset: NDArray[np.float64]  # cells x children: zero, or forbidding
-    weights: NDArray[np.float64] | None  # averages of the largest 1, 2, ... of sorted numbers, as a matrix
-    spread: NDArray[np.float64] | None  # the parent over 1, 2, ...
+    free: Bools  # cells x children
+    parent: Floats  # one for each cell; none at the top of the spine
+    row_start: Ints
+    row_cell: Ints
+    cell_start: Ints
+    cell_row: Ints
+    lower: Floats  # children x rows
+    upper: Floats  # children x rows, infinite where nothing is known
 
     @classmethod
-    def of(cls, parent: NDArray[np.int64] | None, free: NDArray[np.bool_]) -> Shares:
-        """Prepare for a parent's counts and the cells x children that may be positive."""
-        offset = np.where(free, 0.0, _FORBIDDEN)
-        if parent is None:
-            return cls(None, offset, None, None)
-        n = free.shape[1]
-        count = np.arange(n, 0, -1.0)
-        weights = np.tril(np.ones((n, n))) / count if n <= _SHORT else None
-        return cls(parent.astype(np.float64), offset, weights, parent[:, None] / count)
+    def of(
+        cls,
+        parent: Floats,
+        free: Bools,
+        known: tuple[Known, ...],
+        settled: Bools | None = None,
+        x: Floats | None = None,
+    ) -> Tables:
+        """Collect the limits that exclude more than cells which are not free (children x cells).
 
-    def nearest(self, point: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Project onto the set.
-
-        A cell's nearest share is max(point - t, 0), with t the largest over k of (sum of the k largest - parent) / k
-        (Held, Wolfe and Crowder 1974).
-
-        Examples
-        --------
-        >>> shares = Shares.of(np.array([3]), np.array([[True, True, True]]))
-        >>> shares.nearest(np.array([[2.0, 1.5, -4.0]])).tolist()
-        [[1.75, 1.25, 0.0]]
+        Settled cells, if any, are left out, and what they are in ``x`` is taken off the limits.
         """
-        return self.settle(point + self.offset, np.empty_like(point), np.empty_like(point))
-
-    def settle(
-        self, point: NDArray[np.float64], ordered: NDArray[np.float64], averages: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """Project a point that carries the offset already, in place; the other two arrays are scratch."""
-        if self.spread is None:
-            return np.maximum(point, 0.0, out=point)
-        np.copyto(ordered, point)
-        ordered.sort(axis=1)
-        if self.weights is not None:
-            np.matmul(ordered, self.weights, out=averages)
-        else:
-            np.cumsum(ordered[:, ::-1], axis=1, out=averages[:, ::-1])
-            averages /= np.arange(ordered.shape[1], 0, -1.0)
-        averages -= self.spread
-        point -= np.maximum.reduce(averages, axis=1)[:, None]
-        return np.maximum(point, 0.0, out=point)
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Limits as rows: which cells each one sums, and its bounds for each child."""
-
-    members: NDArray[np.float64]  # rows x cells
-    lower: NDArray[np.float64]  # rows x children
-    upper: NDArray[np.float64]  # rows x children, infinite where nothing is known
-
-    @classmethod
-    def of(cls, problem: FamilyProblem, known: tuple[Known, ...]) -> Rows:
-        """Collect the limits that exclude more than cells which are left out anyway."""
-        n, m = problem.shape
-        members, lower, upper = [np.zeros((0, m))], [np.zeros((0, n))], [np.zeros((0, n))]
+        n, m = free.shape
+        left = slice(None) if settled is None else ~settled
+        members, lower, upper = [np.zeros((0, m), dtype=bool)], [np.zeros((n, 0))], [np.zeros((n, 0))]
         for facts in known:
             says_more = ((facts.lower > 0) | ((facts.upper > 0) & (facts.upper < NO_LIMIT))).any(axis=0)
-            members.append((facts.grouping.index == np.flatnonzero(says_more)[:, None]).astype(np.float64))
-            lower.append(facts.lower.T[says_more].astype(np.float64))
-            upper.append(np.where(facts.upper < NO_LIMIT, facts.upper, np.inf).T[says_more])
-        return cls(np.concatenate(members), np.concatenate(lower), np.concatenate(upper))
-
-    def __len__(self) -> int:
-        return len(self.members)
+            says = np.flatnonzero(says_more)
+            members.append(facts.grouping.index == says[:, None])
+            lower.append(facts.lower[:, says].astype(np.float64))
+            upper.append(np.where(facts.upper[:, says] < NO_LIMIT, facts.upper[:, says], np.inf))
+        sums, low, high = np.concatenate(members), np.concatenate(lower, axis=1), np.concatenate(upper, axis=1)
+        if settled is not None and x is not None:
+            taken = x[:, settled] @ sums[:, settled].T.astype(np.float64)
+            low, high, sums = np.maximum(low - taken, 0.0), high - taken, sums[:, left]
+            some = sums.any(axis=1)
+            low, high, sums = low[:, some], high[:, some], sums[some]
+            free, parent = free[:, left], parent[left] if len(parent) else parent
+        free = np.ascontiguousarray(free.T)
+        return cls(
+            free, parent, *_listed(sums), *_listed(sums.T), np.ascontiguousarray(low), np.ascontiguousarray(high)
+        )
 
     @property
-    def exact(self) -> NDArray[np.bool_]:
-        """Which rows leave which child no choice."""
-        return np.asarray(self.lower == self.upper)
-
-    def given(self, table: NDArray[np.float64], settled: NDArray[np.bool_]) -> Rows:
-        """Return the rows of the cells that are not settled, with what the settled ones leave."""
-        taken = self.members[:, settled] @ table[settled]
-        left = Rows(self.members[:, ~settled], np.maximum(self.lower - taken, 0.0), self.upper - taken)
-        return left.pick(np.asarray(left.members.any(axis=1)))
-
-    def pick(self, which: NDArray[np.bool_]) -> Rows:
-        """Return some of the rows."""
-        return Rows(self.members[which], self.lower[which], self.upper[which])
+    def rows(self) -> int:
+        """How many limits there are."""
+        return int(self.lower.shape[1])
 
 
-def lower_bound(
-    distance: Quadratic,
-    shares: Shares,
-    rows: Rows,
-    at: NDArray[np.float64],
-    multiplier: NDArray[np.float64],
-) -> float:
-    """Return a number that no table of the set has a smaller distance than, whatever ``at`` and ``multiplier`` are.
+@dataclass(frozen=True, slots=True)
+class Multipliers:
+    """Prices of cells and tolls of limits, positive where people are one too many."""
+
+    prices: Floats  # one for each cell; none at the top of the spine
+    tolls: Floats  # children x rows
+
+
+def value_and_bound(distance: Distance, tables: Tables, at: Floats, multipliers: Multipliers) -> tuple[float, float]:
+    """Return the distance of a point and one that no table is nearer than, whatever point and multipliers are.
 
     Split the curvature into modulus times identity plus a rest R that is positive semidefinite. Replace the rest by its
-    tangent at a point w, and the limits by a Lagrangian with multipliers l: for tables y, as steps from the reference,
+    tangent at a point w, and sums and limits by a Lagrangian with prices p and tolls l: for tables y, as steps from the
+    reference,
 
-        distance(y) >= constant + min over y of [modulus |y|^2 + 2 y.(R w - pull + B'l)] - w'R w - 2 (l bounds)
+        distance(y) >= constant + min over y of [modulus |y|^2 + 2 y.(R w - pull + p + B'l)] - w'R w - 2 (p, l).(bounds)
 
-    and the minimum is one projection (Fenchel's dual with a strongly convex part, Rockafellar 1970, section 31). The
-    bound is off by the square of the distance of w to the optimum, and tight there.
+    and the minimum over 0 <= y <= parent is taken cell by cell (Fenchel's dual with a strongly convex part,
+    Rockafellar 1970, section 31). The bound is off by the square of the distance to the optimum, and tight there.
+    Without a modulus it is off by the distance itself and, at the top of the spine, says nothing.
     """
-    step = at - distance.reference.T
-    bent = distance.bend(np.ascontiguousarray(step.T)).T - distance.modulus * step
-    multiplier = np.where(np.isfinite(rows.upper), multiplier, np.minimum(multiplier, 0.0))
-    bounds = np.where(multiplier > 0, rows.upper, rows.lower)
-    bounds = np.where(multiplier == 0, 0.0, bounds - rows.members @ distance.reference.T)
-    force = distance.pull.T - bent - rows.members.T @ multiplier
-    nearest = shares.nearest(distance.reference.T + force / distance.modulus) - distance.reference.T
-    return (
-        distance.constant
-        + float((nearest * (distance.modulus * nearest - 2.0 * force)).sum())
-        - float((step * bent).sum())
-        - 2.0 * float((multiplier * bounds).sum())
+    from das.estimation.settle_kernels import dual_value
+
+    step = at - distance.reference
+    bent = distance.bend(step)
+    value = distance.constant + float((step * (bent - 2.0 * distance.pull)).sum())
+    if distance.modulus <= 0 and not len(tables.parent):
+        return value, -np.inf
+    dual = dual_value(
+        step,
+        bent,
+        distance.reference,
+        distance.pull,
+        distance.modulus,
+        tables.parent,
+        tables.free,
+        tables.cell_start,
+        tables.cell_row,
+        tables.lower,
+        tables.upper,
+        multipliers.prices,
+        multipliers.tolls,
     )
+    return value, distance.constant + float(dual)
+
+
+def _listed(members: Bools) -> tuple[Ints, Ints]:
+    """List the columns in which each row is true: where each one's list starts, and the lists."""
+    start = np.zeros(len(members) + 1, dtype=np.int64)
+    np.cumsum(members.sum(axis=1), out=start[1:])
+    return start, members.nonzero()[1]

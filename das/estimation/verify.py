@@ -9,7 +9,7 @@ from das.estimation.grouping import group_cells
 from das.estimation.known import Known
 from das.estimation.problem import FamilyProblem
 
-__all__ = ["VerificationError", "objective", "require_exact", "require_feasible", "residual", "tolerance"]
+__all__ = ["VerificationError", "keeps", "objective", "require_exact", "require_feasible", "residual", "tolerance"]
 
 
 class VerificationError(ArithmeticError):
@@ -66,6 +66,12 @@ def require_feasible(problem: FamilyProblem, known: tuple[Known, ...], x: NDArra
     return found
 
 
+def keeps(known: tuple[Known, ...], counts: NDArray[np.int64]) -> bool:
+    """Whether integer counts satisfy every limit exactly."""
+    sums = ((facts, facts.grouping.sums(counts)) for facts in known)
+    return all(bool(((answer >= facts.lower) & (answer <= facts.upper)).all()) for facts, answer in sums)
+
+
 def require_exact(problem: FamilyProblem, known: tuple[Known, ...], counts: NDArray[np.int64]) -> None:
     """Raise unless integer counts satisfy every constraint exactly.
 
@@ -84,6 +90,5 @@ def require_exact(problem: FamilyProblem, known: tuple[Known, ...], counts: NDAr
     if problem.parent is not None and not np.array_equal(counts.sum(axis=0), problem.parent):
         raise VerificationError(f"{problem.name}: children do not sum to their parent")
     for facts in known:
-        answer = facts.grouping.sums(counts)
-        if (answer < facts.lower).any() or (answer > facts.upper).any():
+        if not keeps((facts,), counts):
             raise VerificationError(f"{problem.name}: a limit of {facts.query.name!r} does not hold")

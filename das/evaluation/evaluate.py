@@ -14,6 +14,7 @@ from das.config import load
 from das.errors import Problem, UsageError
 from das.evaluation.bias import WINDOW, jason_b, jason_b_window
 from das.evaluation.bins import by_population, mean_by_population
+from das.evaluation.intervals import WIDTH, covered
 from das.evaluation.metrics import summary
 from das.evaluation.text import finite, table
 from das.evaluation.truth import Compared, compare_counts, measured_rmse, queries_of, read_truth
@@ -31,6 +32,8 @@ NOTES = {
     "jason_b": "a single run: all cells of the row are pooled; in a bin of population it is the mean over the bin's "
     f"areas of B in a moving window of {WINDOW} areas",
     "measured_rmse": "of the noisy measurements, before estimation; noise_std_dev is what the plan says of them",
+    "coverage": f"share of the intervals, linear estimate +- {WIDTH} std_dev, that hold the truth; what is known "
+    "exactly has none",
 }
 
 
@@ -50,7 +53,8 @@ def evaluate(folder: Path) -> dict[str, Any]:
     dict
         Under ``levels`` a row for each level and query, measured or tabulated: cells, mae, rmse, mape, bias, jason_b
         and the other measures of :func:`das.evaluation.metrics.summary`; ``measured_rmse`` where the query was measured
-        at the level; for the total, ``bins`` of true population. A number that is not defined is ``None``.
+        at the level; ``coverage`` and ``intervals`` where linear estimates were published; for the total, ``bins`` of
+        true population. A number that is not defined is ``None``.
 
     Raises
     ------
@@ -67,13 +71,16 @@ def evaluate(folder: Path) -> dict[str, Any]:
     plan = load(release.config)
     spine = Spine.load(release.facts / "spine.parquet")
     truth = read_truth(plan, histograms)
-    noise = measured_rmse(plan, spine, truth, release)
+    noise = {} if plan.is_congenial else measured_rmse(plan, spine, truth, release)
+    intervals = covered(plan, spine, truth, release)
     planned = {(m.level, m.query.name): m.std_dev for m in plan.measurements}
     rows = []
     for compared in compare_counts(plan, spine, truth, release, queries_of(plan)):
         row = _row(compared)
         name = compared.level, compared.query.name
         row |= {"measured_rmse": noise.get(name), "noise_std_dev": planned.get(name)}
+        if name in intervals:
+            row |= {"intervals": intervals[name].intervals, "coverage": intervals[name].share}
         if compared.query.size == 1:
             row["bins"] = _bins(compared)
         rows.append(row)
@@ -91,8 +98,8 @@ def evaluation_text(evaluation: Mapping[str, Any]) -> str:
     >>> print(evaluation_text({"release": "example", "levels": [row]}))
     CONFIDENTIAL: the errors of release example, from true counts; for people who are cleared for them
     <BLANKLINE>
-    level  query  cells   bias  mean |error|  RMSE  MAPE %  JASON B  RMSE as measured
-    tract  total      2  -0.50          1.50  1.60       -        -                 -
+    level  query  cells   bias  mean |error|  RMSE  MAPE %  JASON B  RMSE as measured  coverage
+    tract  total      2  -0.50          1.50  1.60       -        -                 -         -
     """
     columns = {
         "level": "level",
@@ -104,6 +111,7 @@ def evaluation_text(evaluation: Mapping[str, Any]) -> str:
         "mape": "MAPE %",
         "jason_b": "JASON B",
         "measured_rmse": "RMSE as measured",
+        "coverage": "coverage",
     }
     title = f"CONFIDENTIAL: the errors of release {evaluation['release']}, from true counts; "
     return f"{title}for people who are cleared for them\n\n{table(columns, evaluation['levels'])}"

@@ -22,7 +22,8 @@ import numpy as np
 from das.encoding import Encoded
 from das.engine import Engine, Progress, find_engine
 from das.errors import Problem, UsageError
-from das.evaluation.tally import NOTHING, Tally
+from das.evaluation.intervals import Covered, covered
+from das.evaluation.tally import NOTHING, Tally, mean_and_error
 from das.evaluation.text import finite, table
 from das.evaluation.truth import Compared, compare_counts, queries_of, read_truth
 from das.plan import Plan
@@ -61,7 +62,7 @@ def simulate(
     dict
         Under ``levels`` a row for each level and query: mean over runs of bias, mae and rmse, each with its standard
         error (``_se``, ``None`` for a single run), and the mean over areas of JASON's B of an area over runs; for the
-        total, ``bins`` of true population.
+        total, ``bins`` of true population; where linear estimates are made, ``coverage`` of their 95 % intervals.
     """
     found = compare({plan.name: plan}, runs, workdir=workdir, options=options, progress=progress)
     return {"simulation": found["simulation"], "runs": runs, **found["plans"][plan.name]}
@@ -106,6 +107,7 @@ def compare(
         testing = {name: _for_testing(plan, home / "ledger.sqlite") for name, plan in plans.items()}
         world = _World.tabulate(testing, home, options)
         tallies: dict[str, dict[tuple[str, str], Tally]] = {name: {} for name in plans}
+        intervals: dict[str, list[dict[tuple[str, str], Covered]]] = {name: [] for name in plans}
         seconds: dict[str, list[float]] = {name: [] for name in plans}
         tell("simulate", 0, runs * len(plans))
         for run in range(runs):
@@ -117,10 +119,11 @@ def compare(
                 for compared in world.compared(name, folder):
                     where = compared.level, compared.query.name
                     tallies[name][where] = tallies[name].get(where, NOTHING).plus(compared)
+                intervals[name].append(covered(plan, world.spine, world.truth, Layout(folder).release))
                 tell("simulate", run * len(plans) + number + 1, runs * len(plans))
             for folder in folders.values():
                 shutil.rmtree(folder)
-    results = {name: _result(plans[name], tallies[name], seconds[name]) for name in plans}
+    results = {name: _result(plans[name], tallies[name], intervals[name], seconds[name]) for name in plans}
     first, *others = plans
     said = (
         f"SIMULATION: {runs} {'run' if runs == 1 else 'runs'} with testing keys from simulate-0 on; nothing here is a "
@@ -197,14 +200,25 @@ class _World:
         return compare_counts(self.plans[name], self.spine, self.truth, release, queries.values())
 
 
-def _result(plan: Plan, tallies: Mapping[tuple[str, str], Tally], seconds: Sequence[float]) -> dict[str, Any]:
+def _result(
+    plan: Plan,
+    tallies: Mapping[tuple[str, str], Tally],
+    intervals: Sequence[Mapping[tuple[str, str], Covered]],
+    seconds: Sequence[float],
+) -> dict[str, Any]:
     noise = {(m.level, m.query.name): m.std_dev for m in plan.measurements}
+    coverage = {
+        name: {"intervals": intervals[0][name].intervals}
+        | mean_and_error("coverage", [run[name].share for run in intervals])
+        for name in intervals[0]
+    }
     return {
         "release": plan.name,
         "estimate": plan.settings.estimate.model_dump(mode="json"),
         "estimate_seconds": float(np.mean(seconds)),
         "levels": [
             {"level": level, "query": query, "noise_std_dev": noise.get((level, query)), **tally.row()}
+            | coverage.get((level, query), {})
             for (level, query), tally in tallies.items()
         ],
     }
@@ -219,8 +233,8 @@ def simulation_text(simulation: Mapping[str, Any]) -> str:
     >>> print(simulation_text({"simulation": "SIMULATION: 2 runs", "levels": [row]}))
     SIMULATION: 2 runs
     <BLANKLINE>
-    level  query  cells  bias  +-  mean |error|    +-  RMSE  +-  JASON B  noise sd
-    tract  total      2  0.00   -          1.50  0.10  1.60   -        -         -
+    level  query  cells  bias  +-  mean |error|    +-  RMSE  +-  JASON B  noise sd  coverage
+    tract  total      2  0.00   -          1.50  0.10  1.60   -        -         -         -
     """
     columns = {
         "level": "level",
@@ -234,6 +248,7 @@ def simulation_text(simulation: Mapping[str, Any]) -> str:
         "rmse_se": "+-",
         "jason_b": "JASON B",
         "noise_std_dev": "noise sd",
+        "coverage": "coverage",
     }
     return f"{simulation['simulation']}\n\n{table(columns, simulation['levels'])}"
 

@@ -24,7 +24,7 @@ from das.release.parts import parts_of
 from das.release.tables import answers_of
 from geography import Spine
 
-__all__ = ["Compared", "compare_counts", "measured_rmse", "queries_of", "read_truth"]
+__all__ = ["Compared", "Truth", "compare_counts", "measured_rmse", "queries_of", "read_truth"]
 
 Truth = Mapping[str, Encoded]
 

@@ -92,8 +92,8 @@ class RunKey:
 class Streams:
     """All streams of one run key and context.
 
-    HKDF-SHA256 (RFC 5869) turns the run key into three independent keys: BLAKE2b for names, AES-256 for lanes, AES-256
-    for the bits of draws that a lane cannot decide.
+    HKDF-SHA256 (RFC 5869) turns the run key into four independent keys: BLAKE2b for names, AES-256 for lanes, AES-256
+    for the bits of draws that a lane cannot decide, AES-256 for whole words.
 
     Examples
     --------
@@ -106,10 +106,10 @@ class Streams:
     __slots__ = ("_desk", "_name_key", "_unnamed")
 
     def __init__(self, key: RunKey, context: bytes) -> None:
-        material = HKDF(SHA256(), length=96, salt=None, info=_DOMAIN + context).derive(key.secret)
+        material = HKDF(SHA256(), length=128, salt=None, info=_DOMAIN + context).derive(key.secret)
         self._name_key = material[:32]
         self._unnamed = hashlib.blake2b(key=self._name_key, digest_size=12, person=b"das stream name")
-        self._desk = _Desk(material[32:64], material[64:])
+        self._desk = _Desk(material[32:64], material[64:96], material[96:])
 
     def bundle(self, names: Iterable[tuple[str, str, str, str]]) -> Bundle:
         """Return the streams of the given (geolevel, geocode, query, mechanism) names, in that order."""
@@ -195,17 +195,32 @@ class Bundle:
         block = self._nonces[stream].tobytes()[:12] + position.to_bytes(4, "little")
         return int.from_bytes(self._desk.encrypt_deep(block)[2:8], "little")
 
+    def words(self, streams: NDArray[np.intp], positions: NDArray[np.intp]) -> NDArray[np.uint64]:
+        """Return 128 bits for each (stream, position) as two words: AES(nonce || position) under the fourth key.
+
+        Examples
+        --------
+        >>> bundle = RunKey.for_testing("doc").streams(b"plan").bundle([("county", "44001", "total", "m")])
+        >>> bundle.words(np.zeros(3, dtype=np.intp), np.arange(3)).shape
+        (3, 2)
+        """
+        blocks = self._nonces.take(streams, axis=0)
+        blocks[:, 1] += positions << 32
+        words: NDArray[np.uint64] = np.frombuffer(self._desk.encrypt_words(blocks.tobytes()), dtype="<u8")
+        return words.reshape(-1, 2)
+
     def bits(self, stream: int, position: int) -> Bits:
         """Return the unlimited bits that belong to one position of one stream."""
         return Bits(self._name_key, self._nonces[stream].tobytes() + position.to_bytes(8, "little"))
 
 
 class _Desk(local):
-    """What one thread works with, and no other: the two AES contexts and the buffers of a tile."""
+    """What one thread works with, and no other: the three AES contexts and the buffers of a tile."""
 
-    def __init__(self, lane_key: bytes, deep_key: bytes) -> None:
+    def __init__(self, lane_key: bytes, deep_key: bytes, word_key: bytes) -> None:
         self.encrypt = Cipher(algorithms.AES(lane_key), modes.ECB()).encryptor().update_into
         self.encrypt_deep = Cipher(algorithms.AES(deep_key), modes.ECB()).encryptor().update
+        self.encrypt_words = Cipher(algorithms.AES(word_key), modes.ECB()).encryptor().update
         self.counters = np.empty((_TILE_BLOCKS, 2), dtype="<i8")
         self.keystream = np.empty((_TILE_BLOCKS + 1) * LANES_PER_BLOCK, dtype="<u2")  # the library asks for the slack
         self.counter_bytes = self.counters.reshape(-1).view(np.uint8).data

@@ -13,6 +13,7 @@ from das.accounting.hierarchy import HierarchicalPlan, finest_invariant
 from das.accounting.vacuity import nested_vacuity
 from das.plan import Plan
 from das.query import parse_query
+from das.release.counts import drawn_noise
 from das.release.facts_file import read_facts
 from das.release.layout import ReleaseFolder
 from das.release.measurements import numbers_per_unit
@@ -23,19 +24,28 @@ __all__ = ["emptied_cells", "measured_events", "vacuity_of"]
 
 
 def measured_events(plan: Plan, release: ReleaseFolder) -> list[Event]:
-    """List each (level, query) with the exact noise parameter that its measurement file states."""
+    """List each (level, query) with the exact noise parameter that its file states."""
+    if plan.is_congenial:
+        return _drawn_events(plan, release)
     events: list[Event] = []
     for level in plan.levels:
         folder = release.measurements / f"{level}.parquet"
         gaussian = "sigma2" in pq.ParquetDataset(folder).schema.names
         table = pq.read_table(folder, columns=["query", "sigma2" if gaussian else "scale"])
         for query, parameter in dict.fromkeys(zip(*(column.to_pylist() for column in table.columns), strict=True)):
-            exact = Fraction(parameter)
-            if gaussian:
-                events.append(GaussianEvent(level=level, query=query, sigma2=exact))
-            else:
-                events.append(LaplaceEvent(level=level, query=query, scale=exact))
+            events.append(_event(level, query, "sigma2" if gaussian else "scale", parameter))
     return events
+
+
+def _drawn_events(plan: Plan, release: ReleaseFolder) -> list[Event]:
+    """What the workers wrote beside the counts of each level: the noise that they conditioned."""
+    return [_event(*noise) for level in plan.levels for noise in drawn_noise(release.counts / f"{level}.parquet")]
+
+
+def _event(level: str, query: str, parameter: str, value: str) -> Event:
+    if parameter == "sigma2":
+        return GaussianEvent(level=level, query=query, sigma2=Fraction(value))
+    return LaplaceEvent(level=level, query=query, scale=Fraction(value))
 
 
 def vacuity_of(plan: Plan, whole: HierarchicalPlan, spine: Spine, release: ReleaseFolder) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def conformance_problems(plan: Plan, release: ReleaseFolder) -> Iterator[Problem
 
 def _limits(plan: Plan, release: ReleaseFolder, spine: Spine, level: str, counts: Encoded) -> Iterator[Problem]:
     below = plan.levels[plan.levels.index(level) :]
-    known = any(i.level in below for i in plan.invariants) or any(b.level in below for b in plan.bounds)
+    known = any(fact.level in below for facts in (plan.invariants, plan.bounds, plan.published) for fact in facts)
     for part in parts_of(spine, level, numbers_per_unit(plan.at(level))):
         path = part.path(release.facts)
         if not path.exists():

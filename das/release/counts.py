@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +12,15 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from das.encoding import Encoded
+from das.noise.discrete_gaussian import DiscreteGaussian
+from das.plan import Measurement
 from das.schema import Schema
 from geography import Spine
 
-__all__ = ["read_counts", "table_of_counts"]
+__all__ = ["drawn_noise", "read_counts", "stating_noise", "table_of_counts"]
+
+NOISE = b"das conditioned noise"
+"""Key in a counts file's metadata: what was conditioned, where the mechanism drew conforming counts at once."""
 
 
 def table_of_counts(schema: Schema, geocodes: NDArray[np.str_], counts: Encoded) -> pa.Table:
@@ -27,6 +34,22 @@ def table_of_counts(schema: Schema, geocodes: NDArray[np.str_], counts: Encoded)
     columns["cell"] = pa.array(counts.cell, pa.int64())
     columns["count"] = pa.array(counts.count, pa.int64())
     return pa.table(columns)
+
+
+def stating_noise(table: pa.Table, measurements: Iterable[Measurement]) -> pa.Table:
+    """Write into a table of drawn counts which noise was conditioned: level, query, parameter and its exact value."""
+    stated = [
+        [m.level, m.query.name, "sigma2" if isinstance(m.mechanism, DiscreteGaussian) else "scale", m.parameter]
+        for m in measurements
+    ]
+    return table.replace_schema_metadata({NOISE: json.dumps(stated).encode()})
+
+
+def drawn_noise(path: Path) -> list[list[str]]:
+    """Read what :func:`stating_noise` wrote, once for all parts of a level; parts that differ are all listed."""
+    files = [path] if path.is_file() else sorted(path.iterdir())
+    stated = [json.loads((pq.read_schema(file).metadata or {}).get(NOISE, b"[]")) for file in files]
+    return [list(noise) for noise in dict.fromkeys(tuple(noise) for part in stated for noise in part)]
 
 
 def read_counts(spine: Spine, level: str, path: Path) -> Encoded:

@@ -96,7 +96,12 @@ class Custody:
 
     @classmethod
     def _recognise(cls, plan: Plan, layout: Layout, testing_key: str | None) -> Custody:
-        content = json.loads(layout.run.read_bytes())
+        try:
+            content = json.loads(layout.run.read_bytes())
+            content["plan_digest"], content["release"], content["seeded"], content["run_id"], content["started"]
+        except (ValueError, KeyError, TypeError):
+            damaged = Problem(str(layout.run), "is damaged", "restore it; without it nobody can tell whose run this is")
+            raise UsageError(damaged) from None
         if content["plan_digest"] != plan.digest:
             other = f"holds another release ({content['release']}, plan {content['plan_digest'][:16]})"
             raise UsageError(Problem(str(layout.root), other, "name another folder with --out"))
@@ -156,7 +161,7 @@ class Custody:
 
     def settle(self) -> None:
         """The measurements are durable: settle the charge, then destroy the key."""
-        if committed(self.layout.release.measurements) is None:
+        if committed(self.layout.release.mechanism(self.plan)) is None:
             raise UsageError(Problem(str(self.layout.root), "holds no measurements", "run `das measure` first"))
         if not self.seeded:
             self._ledger().commit(self.run_id)
@@ -173,7 +178,7 @@ class Custody:
 
     def record(self) -> RunRecord:
         """What the ledger and the measurements say of this run, for the statement and the manifest."""
-        measured = committed(self.layout.release.measurements)
+        measured = committed(self.layout.release.mechanism(self.plan))
         if measured is None:
             raise UsageError(Problem(str(self.layout.root), "holds no measurements", "run `das measure` first"))
         ledger = self._ledger()

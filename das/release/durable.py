@@ -93,12 +93,16 @@ class Staging:
                 if self.folder.is_symlink() or (self.folder.exists() and not _is_empty_folder(self.folder)):
                     raise UsageError(Problem(str(self.folder), "it is already there", "choose another or move it away"))
                 make_private(self.partial)
-                for leftover in self.partial.iterdir():
-                    _remove(leftover)
+                self.clear()
             except BaseException:
                 self._let_go()
                 raise
         return self
+
+    def clear(self) -> None:
+        """Take back everything that was written, to begin again."""
+        for leftover in self.partial.iterdir():
+            _remove(leftover)
 
     def write(self, name: str, content: Content) -> None:
         """Write one file by its name relative to the folder, making subfolders as needed."""

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from das.estimation.blocks import Basis, Floats
-from das.estimation.learning import Knowledge
+from das.estimation.blocks import Basis
+from das.estimation.learning import RELATIVE_ZERO, Knowledge
 from das.plan import Plan
 
 __all__ = ["table_of_estimates"]
@@ -23,15 +23,20 @@ def table_of_estimates(plan: Plan, basis: Basis, level: str, geocodes: NDArray[n
     cells = basis.to_cells(known.mean)
     # Units that share a covariance, as all leaves of a family do, share their deviations.
     kinds, kind_of = _kinds(known)
+    largest = max(float(np.abs(block).max()) for block in known.covariance)
     estimates, deviations = [], []
     for query in queries:
-        estimates.append(_answers(query.index, query.size, cells))
+        estimates.append(query.answer(cells))
         variances = basis.variances(query, [block[kinds] for block in known.covariance])
-        deviations.append(np.sqrt(np.maximum(variances, 0.0))[kind_of])
+        # What is known exactly has no deviation; rounding leaves traces of its cells' variances.
+        exact = variances <= RELATIVE_ZERO * largest * (plan.schema.size / query.size)
+        deviations.append(np.sqrt(np.where(exact, 0.0, variances)).astype(np.float32)[kind_of])
     sizes = np.array([query.size for query in queries], dtype=np.int64)
     offsets = pa.array(np.append(0, np.cumsum(np.tile(sizes, len(geocodes)))).astype(np.int64))
     lists = {
-        name: pa.LargeListArray.from_arrays(offsets, np.concatenate(parts, axis=1).astype(np.float32).reshape(-1))
+        name: pa.LargeListArray.from_arrays(
+            offsets, np.concatenate(parts, axis=1, dtype=np.float32, casting="same_kind").reshape(-1)
+        )
         for name, parts in (("estimate", estimates), ("std_dev", deviations))
     }
     return pa.table(
@@ -41,12 +46,6 @@ def table_of_estimates(plan: Plan, basis: Basis, level: str, geocodes: NDArray[n
             **{name: column.cast(pa.list_(pa.float32())) for name, column in lists.items()},
         }
     )
-
-
-def _answers(index: NDArray[np.int64], size: int, cells: Floats) -> Floats:
-    order = np.argsort(index, kind="stable")
-    starts = np.searchsorted(index[order], np.arange(size))
-    return np.add.reduceat(cells[:, order], starts, axis=1)
 
 
 def _kinds(known: Knowledge) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

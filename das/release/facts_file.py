@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from das.estimation.problem import NO_LIMIT
 from das.facts import Fact
 from das.plan import Plan
-from das.query import parse_query
+from das.selection import parse_limited
 
 __all__ = ["read_facts", "table_of_facts"]
 
@@ -47,7 +47,7 @@ def read_facts(plan: Plan, path: Path) -> tuple[Fact, ...]:
     query, sign = table["query"].to_numpy(zero_copy_only=False), table["sign"].to_numpy(zero_copy_only=False)
     facts = []
     for name, mark in dict.fromkeys(zip(query.tolist(), sign.tolist(), strict=True)):
-        found = parse_query(plan.schema, name)
+        found = parse_limited(plan.schema, name)
         flat = table.filter(pa.array((query == name) & (sign == mark)))["value"].combine_chunks()
         numbers = (flat.chunk(0) if isinstance(flat, pa.ChunkedArray) else flat).flatten()
         values = np.asarray(numbers.fill_null(int(NO_LIMIT))).reshape(-1, found.size)

@@ -55,9 +55,11 @@ def write_statement(plan: Plan, release: ReleaseFolder, run: RunRecord) -> None:
     for path in (release.config, release.statement, release.report, release.manifest):
         for left in unfinished(path):
             left.unlink()
-    stages = [release.measurements, release.facts, release.counts, release.tables, release.microdata]
-    if plan.settings.estimate.information == "full":
-        stages.append(release.estimates)
+    stages = [release.facts, release.counts, release.tables, release.microdata]
+    if not plan.is_congenial:
+        stages.append(release.measurements)
+        if plan.settings.estimate.information == "full":
+            stages.append(release.estimates)
     changed = [problem for folder in stages for problem in verify(folder)]
     if changed:
         raise UsageError(changed)

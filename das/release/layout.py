@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from das.errors import Problem, UsageError
+from das.plan import Plan
 from das.release.files import make_public
 
 __all__ = ["ConfidentialFolder", "Layout", "ReleaseFolder", "make_root"]
@@ -40,6 +41,10 @@ class ReleaseFolder:
     def counts(self) -> Path:
         """Protected integer counts: a file per level."""
         return self.path / "counts"
+
+    def mechanism(self, plan: Plan) -> Path:
+        """What the mechanism itself released: noisy measurements, or counts that conform already."""
+        return self.counts if plan.is_congenial else self.measurements
 
     @property
     def estimates(self) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -50,9 +51,15 @@ def table_of_measurements(plan: Plan, level: str, geocodes: NDArray[np.str_], va
     return pa.table(columns)
 
 
-def read_measurements(plan: Plan, level: str, path: Path) -> NDArray[np.int64]:
-    """Read one part back as geounits x numbers."""
-    flat = pq.read_table(path, columns=["value"])["value"].combine_chunks()
-    if isinstance(flat, pa.ChunkedArray):
-        flat = flat.chunk(0)
-    return np.asarray(flat.flatten()).reshape(-1, numbers_per_unit(plan.at(level)))
+def read_measurements(plan: Plan, level: str, path: Path) -> NDArray[np.signedinteger[Any]]:
+    """Read one part back as geounits x numbers, in the smallest integers that hold them."""
+    numbers, pieces = numbers_per_unit(plan.at(level)), []
+    with pq.ParquetFile(path) as file:
+        for group in range(file.num_row_groups):
+            flat = file.read_row_group(group, columns=["value"])["value"].combine_chunks()
+            if isinstance(flat, pa.ChunkedArray):
+                flat = flat.chunk(0)
+            values = np.asarray(flat.flatten())
+            largest = max(1, -int(values.min(initial=0)), int(values.max(initial=0)))
+            pieces.append(values.astype(np.min_scalar_type(-largest - 1)).reshape(-1, numbers))
+    return np.concatenate(pieces) if pieces else np.zeros((0, numbers), dtype=np.int8)

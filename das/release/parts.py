@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +13,10 @@ import pyarrow.parquet as pq
 
 from geography import Spine
 
-__all__ = ["Part", "families", "parquet_bytes", "parts_of"]
+__all__ = ["Part", "families", "parquet_bytes", "parquet_of_pieces", "parts_of"]
 
-NUMBERS_PER_PART = 4_000_000
-"""About 32 MB of 64-bit numbers: what one worker holds while it writes a part."""
+NUMBERS_PER_PART = 1_000_000
+"""About 8 MB of 64-bit numbers: what one worker holds at a time; small, so that no worker waits long for another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,18 @@ class Part:
         """Where the part's file stands: ``<level>.parquet``, a folder of that name where there are several."""
         whole = folder / f"{self.level}.parquet"
         return whole if self.of == 1 else whole / f"part-{self.index:05d}-of-{self.of:05d}.parquet"
+
+    def pieces(self, numbers_per_unit: int) -> Iterator[tuple[int, int]]:
+        """Yield runs of geounits that hold at most ``NUMBERS_PER_PART`` numbers each, whatever family they are of.
+
+        Examples
+        --------
+        >>> list(Part("block", 0, 1, 0, 5).pieces(NUMBERS_PER_PART // 2))
+        [(0, 2), (2, 4), (4, 5)]
+        """
+        step = max(1, NUMBERS_PER_PART // max(1, numbers_per_unit))
+        for start in range(self.start, self.stop, step):
+            yield start, min(start + step, self.stop)
 
 
 def families(spine: Spine, level: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -67,4 +80,23 @@ def parquet_bytes(table: pa.Table) -> bytes:
     """Write a table as Parquet in memory; the same table gives the same bytes."""
     sink = io.BytesIO()
     pq.write_table(table, sink, compression="zstd", write_statistics=False)
+    return sink.getvalue()
+
+
+def parquet_of_pieces(tables: Iterable[pa.Table]) -> bytes:
+    """Write tables one after the other as the row groups of one file, so that only one of them is held at a time.
+
+    Examples
+    --------
+    >>> one = pa.table({"count": [1, 2]})
+    >>> pq.ParquetFile(io.BytesIO(parquet_of_pieces([one, one]))).num_row_groups
+    2
+    """
+    sink, writer = io.BytesIO(), None
+    for table in tables:
+        writer = writer or pq.ParquetWriter(sink, table.schema, compression="zstd", write_statistics=False)
+        writer.write_table(table, row_group_size=max(1, table.num_rows))
+    if writer is None:
+        raise ValueError("a file needs at least one table")
+    writer.close()
     return sink.getvalue()

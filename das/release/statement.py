@@ -6,6 +6,8 @@ from fractions import Fraction
 from typing import Any
 
 from das.account import Account
+from das.accounting.laminar import PROMISED
+from das.congenial.layers import layers_of
 from das.plan import Plan
 
 __all__ = ["SCHEMA_VERSION", "statement_of"]
@@ -56,7 +58,26 @@ def statement_of(plan: Plan, account: Account, *, facts_digest: str, charged: Fr
             }
             for b in plan.bounds
         ],
+        **({"conditioned": _conditioned(plan)} if plan.is_congenial else {}),
+        "published": [
+            {"query": p.query.name, "level": p.level, "source": p.source, "reason": p.reason} for p in plan.published
+        ],
         "structural_zeros": [zero.name for zero in plan.schema.structural_zeros],
         "ledger_agrees": spent == charged,
         "seeded": seeded,
+    }
+
+
+def _conditioned(plan: Plan) -> dict[str, Any]:
+    """What the congenial engine did to the noise, and how exactly."""
+    return {
+        "engine": "congenial",
+        "given": "counts add up along the tree, are not negative, and keep the public facts",
+        "tree": layers_of(plan).explain(),
+        "sampler": {
+            "total_variation": str(PROMISED.total_variation),
+            "log_ratio": str(PROMISED.log_ratio),
+            "status": "proved",
+        },
+        "nominal_is_of": "the noise before it was conditioned",
     }

@@ -11,7 +11,7 @@ import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
 from das.encoding import Encoded
-from das.facts import answer_names
+from das.fact import answer_names
 from das.query import Query
 
 __all__ = ["answers_of", "csv_bytes", "table_of_answers"]
@@ -31,7 +31,7 @@ def table_of_answers(query: Query, codes: NDArray[np.str_], answers: NDArray[np.
     return pa.table(columns)
 
 
-def csv_bytes(table: pa.Table, *, delimiter: str = ",", comment: str = "") -> bytes:
+def csv_bytes(table: pa.Table, *, delimiter: str = ",", comment: str = "", header: bool = True) -> bytes:
     """Write a table as CSV, quoting only where needed, with an optional comment line before the header.
 
     Examples
@@ -42,9 +42,10 @@ def csv_bytes(table: pa.Table, *, delimiter: str = ",", comment: str = "") -> by
     sink = io.BytesIO()
     if comment:
         sink.write(f"# {comment}\n".encode())
-    header = io.StringIO()
-    csv.writer(header, delimiter=delimiter, lineterminator="\n").writerow(table.column_names)
-    sink.write(header.getvalue().encode())
+    if header:
+        names = io.StringIO()
+        csv.writer(names, delimiter=delimiter, lineterminator="\n").writerow(table.column_names)
+        sink.write(names.getvalue().encode())
     body = io.BytesIO()
     try:
         pa_csv.write_csv(table, body, _options(delimiter, "none"))

@@ -22,7 +22,16 @@ __all__ = ["render_privacy"]
 
 QUOTED_DECADES = (3, 6, 9, 12)
 # What a statement or a manifest may leave out; then the page leaves it out, too.
-SECTIONS = ("planned", "effective", "tight", "determined_queries", "vacuous", "pinned_cells", "unprotected_secrets")
+SECTIONS = (
+    "planned",
+    "conditioned",
+    "effective",
+    "tight",
+    "determined_queries",
+    "vacuous",
+    "pinned_cells",
+    "unprotected_secrets",
+)
 RECORDS = ("product", "conformance", "ledger_entry", "started", "finished", "inputs", "public_inputs", "versions")
 
 
@@ -81,14 +90,14 @@ def render_privacy(
         stops=stops_of(statement, headline),
         remainder=one_in_upper(Fraction(plan["delta"])) if plan["framework"] == "zcdp" else "",
         delta_figure=power_upper(Fraction(plan["delta"])) if plan["framework"] == "zcdp" else "0",
-        pair=_two_records(plan),
+        pair="" if "conditioned" in statement else _two_records(plan),
         comparison=_comparison(statement, costs),
         breakdown=breakdown_of(statement),
         assumptions=assumptions_of(statement),
         budget=budget_grid(plan),
         legend=legend(),
         noise=noise_grid(plan),
-        trade=_trade(plan, costs) if plan["framework"] == "zcdp" else None,
+        trade=_trade(plan, costs) if plan["framework"] == "zcdp" and "conditioned" not in statement else None,
         digest_mark="".join(c for c in plan["plan_digest"] if c in "0123456789abcdef")[:16],
     )
 

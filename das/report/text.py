@@ -34,6 +34,11 @@ def summary(statement: Mapping[str, Any], folder: Path) -> str:
     for name in statement["structural_zeros"]:
         lines.append(f"           structural zero {name}")
     lines.append("           the list of all geounits, empty ones included")
+    for fact in statement.get("published", ()):
+        which = f"{fact['query']} of each {fact['level']}, with {fact['source']}"
+        lines.append(
+            f"Agrees     {which}: protected when it was released, and no further cost. {fact['reason']}".rstrip()
+        )
     lines += [
         "Checked    counts are nonnegative integers, children sum to parents, public facts hold: verified",
         f"           the ledger agrees with the plan: {'yes' if statement['ledger_agrees'] else 'NO'}",
@@ -64,6 +69,13 @@ def _promise(statement: Mapping[str, Any]) -> list[str]:
         label = "Nominal    "
     else:
         lines, label = [], "Promised   "
+    if "conditioned" in statement:
+        of_noise = f"epsilon {round_up(nominal['epsilon'], 4)}{except_}"
+        return [
+            *lines,
+            "Drawn      noise given that counts conform (the congenial engine); its errors are in the promise: proved.",
+            f"Nominal    {of_noise}, of the noise before it was conditioned.",
+        ]
     budget = f"rho = {nominal['rho']} = {float(Fraction(nominal['rho'])):.4f}" if zcdp else "pure"
     return [
         *lines,

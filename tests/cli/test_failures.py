@@ -185,11 +185,14 @@ def test_facts_that_contradict_each_other(run: Run, config: Path, tmp_path: Path
     (config.parent / "most.csv").write_text("geocode,f,m\nN11,9,8\n")
     for sense, file in ((">=", "least.csv"), ("<=", "most.csv")):
         bound = f'\n[[bound]]\nquery = "sex"\nlevel = "village"\nsense = "{sense}"\nsource = "{file}"\n'
+        bound += 'missing = "unlimited"\n'
         config.write_text(config.read_text() + bound)
     ended = run("check", config)
     assert ended.code == 4
-    assert "village N11, query 'sex', answer 'm': its lower bound exceeds its upper bound" in ended.stderr
-    assert "mend the source of the bound" in ended.stderr
+    assert "village N11, query 'sex', answer 'm': must be at least 9 (least.csv)" in ended.stderr
+    assert "village N11, query 'sex', answer 'm': must be at most 8 (most.csv)" in ended.stderr
+    assert "mend or drop any one of these" in ended.stderr
+    assert "answer 'f'" not in ended.stderr
 
 
 def test_facts_that_contradict_the_structural_zeros(run: Run, config: Path, tmp_path: Path) -> None:
@@ -204,7 +207,8 @@ def test_facts_that_contradict_the_structural_zeros(run: Run, config: Path, tmp_
     config.write_text(config.read_text() + bound)
     ended = run("check", config)
     assert ended.code == 4
-    assert "answer 'm * 65+': people are required in a structural zero" in ended.stderr
+    assert "answer 'm * 65+': must be at least 1 (least.csv); this cannot hold at all" in ended.stderr
+    assert "structural zeros 'no old men'" in ended.stderr
 
 
 # -- 6: interrupted ----------------------------------------------------------------------------------------------------

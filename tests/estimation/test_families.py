@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,14 +11,16 @@ from hypothesis import strategies as st
 
 from das.errors import InfeasibleError
 from das.estimation import estimate_family, families
+from das.estimation.active import settle
 from das.estimation.blocks import Basis
-from das.estimation.distance import quadratic_distance
+from das.estimation.distance import distance_of
+from das.estimation.face_kernels import share_out
 from das.estimation.families import solve_fast
 from das.estimation.known import free_cells, known_groups
 from das.estimation.learning import Exact, Knowledge, condition, distance, learn, pool
 from das.estimation.nonnegative import solve
 from das.estimation.problem import FamilyProblem, Limits, Measured
-from das.estimation.tables import Rows, Shares, lower_bound
+from das.estimation.tables import Multipliers, Tables, value_and_bound
 from das.estimation.verify import objective, require_exact, residual
 from das.query import parse_query
 
@@ -27,12 +31,18 @@ QUERIES = ("total", "kind", "age * sex", "detailed")
 FALLBACK = {"piqp", "clarabel"}
 
 
+def tables_of(problem: FamilyProblem) -> Tables:
+    known = known_groups(problem)
+    return Tables.of(problem.parent.astype(np.float64), free_cells(problem, known), known)
+
+
 def agree(problem: FamilyProblem) -> None:
     fast, reference = solve_fast(problem), solve(problem)
     assert fast.gap <= 1e-6 or fast.solver in FALLBACK
     assert residual(problem, known_groups(problem), fast.x) <= 1e-6
     assert objective(problem, fast.x) == pytest.approx(objective(problem, reference.x), rel=1e-6, abs=1e-6)
-    np.testing.assert_allclose(fast.x, reference.x, atol=1e-4)
+    # An interior point stays inside: where a cell is zero with nothing pressing on it, by more than its tolerance.
+    np.testing.assert_allclose(fast.x, reference.x, atol=1e-3)
 
 
 @settings(max_examples=40, deadline=None)
@@ -106,34 +116,33 @@ def test_correlated_estimates_have_the_optimum_of_cvxpy(small_family, seed, chil
     exact=st.sampled_from(LIMITED),
     facility=st.sampled_from(LIMITED),
     far=st.sampled_from([0.0, 1.0, 30.0]),
+    queries=st.sampled_from([QUERIES, QUERIES[:-1]]),
 )
-def test_no_feasible_table_is_below_the_bound(small_family, seed, children, exact, facility, far):
+def test_no_feasible_table_is_below_the_bound(small_family, seed, children, exact, facility, far, queries):
     """The hidden truth is feasible; so is the optimum; whatever point and multipliers the bound is taken at."""
     rng = np.random.default_rng(seed)
-    family = small_family(seed, children, queries=QUERIES, exact=exact, facility=facility)
+    family = small_family(seed, children, queries=queries, exact=exact, facility=facility)
     if not len(family.cells):
         return
-    known = known_groups(family)
-    measure, rows = quadratic_distance(family), Rows.of(family, known)
-    shares = Shares.of(family.parent, free_cells(family, known).T)
+    measure, tables = distance_of(family), tables_of(family)
     best = solve(family)
     at = best.x.T + rng.normal(0, 1 + far, best.x.T.shape)
-    bound = lower_bound(measure, shares, rows, at, rng.normal(0, far, rows.lower.shape))
-    value = measure.value(best.x)
+    multipliers = Multipliers(rng.normal(0, far, len(family.cells)), rng.normal(0, far, tables.lower.shape))
+    _, bound = value_and_bound(measure, tables, at, multipliers)
+    value, _ = value_and_bound(measure, tables, best.x.T, multipliers)
     assert bound <= value + 1e-6 * max(1.0, value)
     assert value == pytest.approx(objective(family, best.x), rel=1e-9)
 
 
 def test_the_bound_is_tight_at_the_optimum_and_nowhere_else(redistricting_family):
     family = redistricting_family(2, 6)
-    known = known_groups(family)
-    measure, rows = quadratic_distance(family), Rows.of(family, known)
-    shares = Shares.of(family.parent, free_cells(family, known).T)
-    best = solve_fast(family).x
-    value = measure.value(best)
-    nothing = np.zeros((0, 6))
-    assert lower_bound(measure, shares, rows, best.T, nothing) == pytest.approx(value, rel=1e-9)
-    assert lower_bound(measure, shares, rows, best.T + 0.1, nothing) < value * (1 - 1e-6)
+    measure, tables = distance_of(family), tables_of(family)
+    best = settle(measure, tables)
+    value, bound = value_and_bound(measure, tables, best.x, best.multipliers)
+    assert bound == pytest.approx(value, rel=1e-9)
+    assert value_and_bound(measure, tables, best.x + 0.1, best.multipliers)[1] < value * (1 - 1e-6)
+    dearer = Multipliers(best.multipliers.prices + 0.01, best.multipliers.tolls)
+    assert value_and_bound(measure, tables, best.x, dearer)[1] < value * (1 - 1e-6)
 
 
 @settings(max_examples=50, deadline=None)
@@ -144,9 +153,11 @@ def test_the_nearest_share_satisfies_its_variational_inequality(seed, cells, chi
     parent, point = rng.integers(0, 50, cells), rng.normal(0, 20, (cells, children))
     free = rng.random((cells, children)) < 0.7
     free[:, 0] = True
-    nearest = Shares.of(parent, free).nearest(point)
+    nearest, positive = point.copy(), free.copy()
+    share_out(parent.astype(np.float64), positive, nearest)
     assert (nearest >= 0).all()
-    assert not nearest[~free].any()
+    assert np.array_equal(nearest > 0, positive)
+    assert not positive[~free].any()
     np.testing.assert_allclose(nearest.sum(axis=1), parent, atol=1e-9)
     away = point - nearest
     corners = np.where(free, away, -np.inf).max(axis=1) * parent
@@ -170,18 +181,31 @@ def test_a_nation_is_solved_as_well_as_a_village(redistricting_family):
     assert objective(family, fast.x) == pytest.approx(objective(family, reference.x), rel=1e-6)
 
 
-def test_what_nobody_measured_in_detail_goes_to_the_reference_and_says_so(small_family):
-    assert solve_fast(small_family(4, 4, queries=("total", "kind"))).solver in FALLBACK
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32), children=st.integers(2, 5), exact=st.sampled_from(LIMITED))
+def test_what_nobody_measured_in_detail_has_the_distance_of_cvxpy(small_family, seed, children, exact):
+    """Several tables may be nearest; their distance is the same."""
+    family = small_family(seed, children, queries=("total", "kind", "age * sex"), exact=exact)
+    fast, reference = solve_fast(family), solve(family)
+    assert fast.gap <= 1e-6 or fast.solver in FALLBACK
+    assert residual(family, known_groups(family), fast.x) <= 1e-6
+    assert objective(family, fast.x) == pytest.approx(objective(family, reference.x), rel=1e-6, abs=1e-5)
+
+
+def test_what_nobody_measured_in_detail_seldom_needs_the_reference(small_family):
+    solvers = [solve_fast(small_family(seed, 4, queries=("total", "kind", "age * sex"))).solver for seed in range(100)]
+    assert sum(solver in FALLBACK for solver in solvers) <= 5
+    assert solve_fast(small_family(4, 4, queries=("total", "kind"), top=True)).solver in FALLBACK
 
 
 def test_a_guess_that_does_not_settle_goes_to_the_reference_and_says_so(small_family, monkeypatch):
-    monkeypatch.setattr(families, "settle", lambda *_: None)
+    monkeypatch.setattr(families, "settle", lambda *given: replace(settle(*given), stands=False))
     family = small_family(4, 4, queries=QUERIES)
     assert solve_fast(family).solver in FALLBACK
 
 
 def test_an_optimum_without_a_certificate_is_not_believed(small_family, monkeypatch):
-    monkeypatch.setattr(families, "lower_bound", lambda *_: -1.0)
+    monkeypatch.setattr(families, "value_and_bound", lambda *_: (1.0, -1.0))
     assert solve_fast(small_family(4, 4, queries=QUERIES)).solver in FALLBACK
 
 

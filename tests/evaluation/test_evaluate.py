@@ -132,6 +132,33 @@ def test_the_noise_is_that_of_the_measurement_file(out, evaluation):
         assert row["noise_std_dev"] > 0
 
 
+def test_coverage_is_that_of_the_published_estimates(out, evaluation):
+    names = {
+        "total": ["total"],
+        "sex * grown": [f"{s} * {a}" for s in "fm" for a in ("child", "adult")],
+        "detailed": [f"{s} * {a}" for s in "fm" for a in ADULT],
+    }
+    for row in evaluation["levels"]:
+        if row["query"] == "age":
+            assert "coverage" not in row  # tabulated and not measured: no estimates of it are published
+            continue
+        true = true_counts(out.parent / "input", row["level"], row["query"])
+        estimates = das.open(out).estimates(row["level"])
+        estimates = estimates[estimates["query"] == row["query"]]
+        there = published_counts(out, row["level"], "total")
+        hold = [
+            abs(estimate - true[each.geocode, name]) <= 1.96 * deviation
+            for each in estimates.itertuples()
+            if (each.geocode, "total") in there
+            for name, estimate, deviation in zip(names[row["query"]], each.estimate, each.std_dev, strict=True)
+            if deviation > 0
+        ]
+        assert row["intervals"] == len(hold)
+        assert row["coverage"] == (pytest.approx(sum(hold) / len(hold)) if hold else None)
+    assert any(row.get("intervals") == 0 for row in evaluation["levels"])  # the invariant
+    assert any(0.5 < (row.get("coverage") or 0) < 1 for row in evaluation["levels"])
+
+
 def test_totals_come_with_bins_of_population(out, evaluation):
     for row in evaluation["levels"]:
         assert ("bins" in row) == (row["query"] == "total")

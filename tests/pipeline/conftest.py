@@ -6,7 +6,7 @@ import csv
 import hashlib
 import multiprocessing
 import runpy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count, product
 from pathlib import Path
@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 
 import das
 from das.config import load
+from das.errors import UsageError
 from das.plan import Plan
 from das.starter import write_demo, write_starter
+from pipelines import cluster
 
 RUN_DAS = Path(__file__).with_name("run_das.py")
 
@@ -204,3 +206,16 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Processes:
 def starter(tmp_path: Path) -> Path:
     """A fresh copy of the starter; its config's path."""
     return write_starter(tmp_path / "input")
+
+
+@pytest.fixture(scope="session")
+def flink() -> Iterator[None]:
+    """A Flink cluster on this machine; left as it was found."""
+    was_up = cluster.is_up()
+    try:
+        cluster.up()
+    except UsageError as error:
+        pytest.skip(f"no Flink cluster: {error}")
+    yield
+    if not was_up:
+        cluster.down()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 
 import das
+from das.evaluation.evaluate import evaluate
 from das.release.manifest import verify_release
 
 DATA = Path(__file__).resolve().parents[2] / ".." / "shared" / "data" / "ri_2010_blocks.csv.gz"
@@ -78,14 +80,36 @@ labels = {{ votingage = "0-17", race = "{race}" }}
 """
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data/ri_2010_blocks.csv.gz")
-def test_rhode_island_runs_through_and_reports(tmp_path: Path) -> None:
-    config = tmp_path / "ri.toml"
+pytestmark = pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data/ri_2010_blocks.csv.gz")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "ri.toml"
+    path.write_text(config_text())
+    return path
+
+
+def config_text() -> str:
     cells = "".join(CELLS.format(race=race) for race in RACES)
     races = ", ".join(f'"{race}"' for race in RACES)
-    config.write_text(CONFIG.format(data=DATA.resolve(), cells=cells, races=races))
+    return CONFIG.format(data=DATA.resolve(), cells=cells, races=races)
 
+
+@pytest.mark.flink
+@pytest.mark.timeout(900)
+def test_three_runners_give_the_same_bytes(
+    flink: None, config: Path, tmp_path: Path, tree: Callable[[Path], dict[str, str]]
+) -> None:
+    for runner in ("in-memory", "multi-process", "flink"):
+        das.run(das.load(config), out=tmp_path / runner, testing_key="ri", options=[f"--runner={runner}"])
+    expected = tree(tmp_path / "in-memory" / "release")
+    assert tree(tmp_path / "multi-process" / "release") == expected
+    assert tree(tmp_path / "flink" / "release") == expected
+
+
+@pytest.mark.slow
+def test_rhode_island_runs_through_and_reports(config: Path, tmp_path: Path) -> None:
     release = das.run(das.load(config), out=tmp_path / "out")
 
     truth = pd.read_csv(DATA, dtype={"GEOID": str}).set_index("GEOID")
@@ -102,3 +126,19 @@ def test_rhode_island_runs_through_and_reports(tmp_path: Path) -> None:
     assert not release.statement["seeded"]
     # The geography comes from the same file as the counts, so its hash would be a hash of the data.
     assert release.manifest["public_inputs"] == []
+
+
+@pytest.mark.slow
+def test_rhode_island_drawn_to_conform(tmp_path: Path) -> None:
+    """The congenial engine: 16 cells at every level, the state's total exact."""
+    text = config_text()
+    start, end = text.index("[strategy.queries.all]"), text.index("[[invariant]]")
+    text = text[:start] + '[strategy.queries.all]\ndetailed = "1"\n\n' + text[end:]
+    (tmp_path / "ri.toml").write_text(text + '\n[estimate]\nengine = "congenial"\n')
+    release = das.run(das.load(tmp_path / "ri.toml"), out=tmp_path / "out", testing_key="ri")
+    assert verify_release(release.folder) == []
+    assert int(release.counts("state")["count"].sum()) == 1_052_567
+    rows = {(row["level"], row["query"]): row for row in evaluate(tmp_path / "out")["levels"]}
+    # The leaves' noise has a standard deviation of 3.1; what conforms is closer to the truth.
+    assert rows["block", "detailed"]["mae"] < 1.0
+    assert rows["tract", "detailed"]["mae"] < 3.0

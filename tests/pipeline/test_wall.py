@@ -200,6 +200,7 @@ def test_a_count_shows_in_no_complaint_about_a_bound_that_it_breaks(
     plant(starter)
     (starter.parent / "beds.csv").write_text("geocode,total\nN13,5\n")
     bound = '[[bound]]\nquery = "total"\nlevel = "village"\nsense = "<="\nsource = "beds.csv"\nreason = "beds"\n'
+    bound += 'missing = "unlimited"\n'
     starter.write_text(starter.read_text() + bound)
     for command in (("check", starter), ("run", starter, "--out", tmp_path / "out")):
         code, _, stderr = run(capfd, *command)

@@ -1,0 +1,129 @@
+"""A generated state end to end: what each stage and step takes, how much memory, and how much of it is the engine's.
+
+The engine is found, never imported; it tells what its pipeline took and what our own steps took in it. Its share is the
+difference: building and optimising the pipeline, encoding, grouping and copying elements, calling the steps. With
+several workers, waiting for one another counts as the engine's, too.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import process_time
+from typing import Any
+
+from das.config import load
+from das.engine import StageTime, find_engine
+from das.release.layout import Layout
+from das.release.measurements import numbers_per_unit
+from das.release.parts import families
+from das.starter import write_demo
+from geography import Spine
+
+__all__ = ["rows"]
+
+BLOCKS = 25_000
+PEOPLE_PER_BLOCK = 40
+GB = 1e9
+
+
+def rows(*, blocks: int = BLOCKS, options: Sequence[str] = ()) -> dict[str, Any]:
+    """Run the state and return one object: what ``das bench state --json`` prints.
+
+    The redistricting schema and budget, full information, integer counts, all invariants and bounds. Seconds are wall
+    time, those of the stages add up to the whole; ``cpu_seconds`` are this process's, which other work on the machine
+    disturbs less. Peaks are of this process's resident memory: workers in other processes have theirs.
+
+    Parameters
+    ----------
+    blocks : int
+        Size of the state; forty people a block.
+    options : sequence of str
+        The engine's, for example ``["--runner=multi-process"]``.
+    """
+    with TemporaryDirectory(prefix="das-bench-state-") as folder:
+        out = Path(folder) / "out"
+        people = PEOPLE_PER_BLOCK * blocks
+        plan = load(write_demo(out, blocks=blocks, people=people))
+        watch = _Watch(_workers(options))
+        load_before = os.getloadavg()[0]
+        find_engine().run(plan, out, options=options, testing_key="das bench state", stopwatch=watch.ended)
+        release = Layout(out).release
+        spine = Spine.load(release.facts / "spine.parquet")
+        disk = sum(path.stat().st_size for path in release.path.rglob("*") if path.is_file())
+    seconds = sum(stage["seconds"] for stage in watch.stages.values())
+    return {
+        "seconds": seconds,
+        "peak_gb": max(stage["peak_gb"] for stage in watch.stages.values()),
+        "beam_share": sum(stage["beam_seconds"] for stage in watch.stages.values()) / seconds,
+        "blocks": blocks,
+        "cells": plan.schema.size,
+        "stages": {name: stage["seconds"] for name, stage in watch.stages.items()},
+        "people": people,
+        "geounits": {level: spine.size(level) for level in spine.levels},
+        "families": {level: len(families(spine, level)) - 1 for level in spine.levels},
+        "numbers_per_geounit": {level: numbers_per_unit(plan.at(level)) for level in spine.levels},
+        "cpu_seconds": sum(stage["cpu_seconds"] for stage in watch.stages.values()),
+        "disk_gb": disk / GB,
+        "details": watch.stages,
+        "options": list(options),
+        "workers": watch.workers,
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "load_before": load_before,
+    }
+
+
+def _workers(options: Sequence[str]) -> int:
+    """How many workers share the steps of a stage, as far as the options say."""
+    if "--runner=multi-process" not in options:
+        return 1
+    named = [int(o.split("=", 1)[1]) for o in options if o.startswith("--direct_num_workers=")]
+    return named[-1] if named else os.cpu_count() or 1
+
+
+class _Watch:
+    """Notes what each stage took when it has ended."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.stages: dict[str, dict[str, Any]] = {}
+        self._cpu = process_time()
+        _forget_peak()
+
+    def ended(self, time: StageTime) -> None:
+        """Note a stage."""
+        cpu = process_time()
+        steps = {
+            name: {"calls": step.calls, "seconds": step.seconds, "cpu_seconds": step.cpu_seconds}
+            for name, step in time.steps.items()
+        }
+        ours = sum(step.seconds for step in time.steps.values()) / self.workers
+        beam = max(0.0, time.pipeline_seconds - ours)
+        self.stages[time.stage] = {
+            "seconds": time.seconds,
+            "cpu_seconds": cpu - self._cpu,
+            "beam_seconds": beam,
+            "beam_share": beam / time.seconds,
+            "peak_gb": _peak_bytes() / GB,
+            "steps": steps,
+        }
+        self._cpu = cpu
+        _forget_peak()
+
+
+def _peak_bytes() -> int:
+    """Largest resident memory of this process since it was last forgotten, from Linux."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return 1024 * int(line.split()[1])
+    return 0
+
+
+def _forget_peak() -> None:
+    with suppress(OSError):  # where it is not allowed, peaks are those since the beginning
+        Path("/proc/self/clear_refs").write_text("5")

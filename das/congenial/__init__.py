@@ -1,0 +1,1 @@
+"""Noise conditioned on public constraints: exact samplers for trees of counts, and beyond."""

@@ -1,0 +1,296 @@
+"""Sums of messages upwards, and backward sampling downwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from numpy.typing import NDArray
+
+from das.congenial.backward import draw_roots, split_groups
+from das.congenial.kernels import entry_windows, sum_groups
+from das.congenial.pool import Floats, Groups, Integers, Messages, WindowTooSmall, concat, offsets
+from das.congenial.tilts import LN2
+
+__all__ = ["Split", "roots", "split", "sums"]
+
+SHARE = 2.0**-180
+_BESIDE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Draws, and per group (or root) how far their law can be from the true one.
+
+    Parameters
+    ----------
+    draws : array of int
+        One for each expanded member of each group, or for each root.
+    lost : array of float
+        Bound on the total variation that the step adds.
+    error : array of float
+        Bound on the log-ratio that the step's rounding adds.
+    """
+
+    draws: Integers
+    lost: Floats
+    error: Floats
+
+
+def sums(
+    messages: Messages, groups: Groups, first: npt.ArrayLike, last: npt.ArrayLike, *, share: float = SHARE
+) -> Messages:
+    """Return the function of each group's sum: the convolution of its members, kept on [first, last].
+
+    Equal groups are computed once; so are powers of one message that several groups contain.
+
+    Parameters
+    ----------
+    messages : Messages
+        The pool that the groups refer to.
+    groups : Groups
+        What is summed.
+    first, last : array of int
+        Where each sum matters; cut to what the members' windows can reach.
+    share : float
+        The most that the window of a partial sum leaves out on either side, of the tilted mass.
+
+    Examples
+    --------
+    >>> from das.congenial.messages import leaves
+    >>> dice, _ = leaves([0], None, lower=1, upper=6, reach=0)
+    >>> two = sums(dice, Groups.of([[(0, 2)]]), 2, 12)
+    >>> np.round(np.exp(two.log_scale[0]) * two.weight).tolist()
+    [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0]
+    """
+    count = len(groups)
+    if not count:
+        return messages.pick([])
+    first, last = (np.broadcast_to(np.asarray(edge, dtype=np.int64), count) for edge in (first, last))
+    chosen, inverse = _distinct(groups, first, last)
+    groups, first, last = groups.pick(chosen), first[chosen], last[chosen]
+    summed = _sum(*_with_powers(messages, groups, first, last, share), first, last, share)
+    return summed.pick(inverse) if len(chosen) < count else summed
+
+
+def split(
+    messages: Messages, groups: Groups, total: npt.ArrayLike, words: NDArray[np.uint64], *, allowance: float = 2.0**-120
+) -> Split:
+    """Draw the members of each group given their total, in proportion to the product of their messages.
+
+    Parameters
+    ----------
+    messages : Messages
+        The pool that the groups refer to.
+    groups : Groups
+        Members, in the order of the draws: an entry of multiplicity m stands for m members in a row.
+    total : array of int
+        Of each group.
+    words : array (expanded members, 2) of uint64
+        128 uniform bits for each expanded member, the first word the more significant. A group is cut in two, and
+        each part again; the row of a member decides the cut just before it. The row of a group's first member is
+        never read. The draws are a function of the members, the total and the rows of their own group alone.
+    allowance : float
+        The most that the windows of one group's partial sums may leave out.
+
+    Examples
+    --------
+    >>> from das.congenial.messages import leaves
+    >>> dice, _ = leaves([0], None, lower=1, upper=6, reach=0)
+    >>> words = np.array([[0, 0], [2**63, 0], [2**62, 0]], dtype=np.uint64)
+    >>> int(split(dice, Groups.of([[(0, 3)]]), 12, words).draws.sum())
+    12
+    """
+    totals = np.broadcast_to(np.asarray(total, dtype=np.int64), len(groups))
+    rows = offsets(groups.multiplicity)  # where each entry's rows and draws begin
+    if words.shape != (rows[-1], 2):
+        raise ValueError(f"{rows[-1]} members need as many rows of two words, not {words.shape}")
+    pool = messages.sealed()
+    if ((totals < groups.add(pool.first)) | (totals > groups.add(pool.last))).any():
+        outside = (totals < groups.add(pool.first)) | (totals > groups.add(pool.last))
+        raise WindowTooSmall("the members' windows cannot reach a total", outside.nonzero()[0])
+    lost, error = np.zeros(len(groups)), np.zeros(len(groups))
+
+    # First the total of each entry, then the members of each entry that stands for several.
+    least = groups.multiplicity * pool.first[groups.member]
+    part = least.copy()
+    several = np.diff(groups.offset) > 1
+    part[groups.offset[:-1][~several]] = totals[~several]
+    todo = (several & (totals > groups.add(pool.first))).nonzero()[0]
+    if len(todo):
+        chosen, kind = _distinct(groups.pick(todo), totals[todo], totals[todo])
+        kinds, aim = groups.pick(todo[chosen]), totals[todo[chosen]]
+        starts = groups.offset[todo]
+        step = _Step(*_with_powers(pool, kinds, aim, aim, allowance * 2.0**-48), kinds.multiplicity, aim)
+        lost[todo], error[todo] = step.visit(kind, rows[starts], starts, allowance, words, part)
+
+    draws = np.repeat(pool.first[groups.member], groups.multiplicity)
+    single = groups.multiplicity == 1
+    draws[rows[:-1][single]] = part[single]
+    todo = (~single & (part > least)).nonzero()[0]
+    if len(todo):
+        keys = np.stack([groups.member, groups.multiplicity, part], axis=1)[todo]
+        keys, kind = np.unique(keys, axis=0, return_inverse=True)
+        powers = Groups(np.arange(len(keys) + 1), keys[:, 0].copy(), keys[:, 1].copy())
+        step = _Step(pool, powers, np.ones(len(keys), dtype=np.int64), keys[:, 2].copy())
+        more = step.visit(kind.reshape(-1), rows[todo], rows[todo], allowance, words, draws)
+        group_of = np.repeat(np.arange(len(groups)), np.diff(groups.offset))[todo]
+        np.add.at(lost, group_of, more[0])
+        np.add.at(error, group_of, more[1])
+    if not (lost < 1.0).all():
+        raise WindowTooSmall("a split loses too much", (~(lost < 1.0)).nonzero()[0])
+    return Split(draws, lost, error)
+
+
+def roots(messages: Messages, words: NDArray[np.uint64], *, allowance: float = 2.0**-100) -> Split:
+    """Draw one value of each function, in proportion to it.
+
+    Parameters
+    ----------
+    messages : Messages
+        The roots of trees.
+    words : array (roots, 2) of uint64
+        128 uniform bits for each.
+    allowance : float
+        The most mass that all windows of a root's tree may have cut away; `WindowTooSmall` if it is not proved.
+
+    Examples
+    --------
+    >>> from das.congenial.messages import leaves
+    >>> dice, _ = leaves([0], None, lower=1, upper=6, reach=0)
+    >>> [int(roots(dice, np.array([[k << 60, 0]], dtype=np.uint64)).draws[0]) for k in (0, 9, 15)]
+    [1, 4, 6]
+    """
+    if words.shape != (len(messages), 2):
+        raise ValueError(f"{len(messages)} roots need as many rows of two words, not {words.shape}")
+    windows = messages.lost_upper()
+    if (windows > allowance).any():
+        raise WindowTooSmall("the windows of a tree cut away too much", (windows > allowance).nonzero()[0])
+    draws, lost, error = draw_roots(messages.pool, _read_only(words))
+    return Split(draws, lost + windows, error)
+
+
+def _distinct(groups: Groups, low: Integers, high: Integers) -> tuple[Integers, Integers]:
+    """Return the first of each kind of group, and the kind of each."""
+    seen: dict[tuple[bytes, bytes, int, int], int] = {}
+    chosen: list[int] = []
+    inverse = np.empty(len(groups), dtype=np.int64)
+    bounds = groups.offset.tolist()
+    for g, (start, stop, a, b) in enumerate(zip(bounds[:-1], bounds[1:], low.tolist(), high.tolist(), strict=True)):
+        key = (groups.member[start:stop].tobytes(), groups.multiplicity[start:stop].tobytes(), a, b)
+        kind = seen.setdefault(key, len(seen))
+        if kind == len(chosen):
+            chosen.append(g)
+        inverse[g] = kind
+    return np.array(chosen, dtype=np.int64), inverse
+
+
+def _with_powers(
+    messages: Messages, groups: Groups, first: Integers, last: Integers, share: float
+) -> tuple[Messages, Groups]:
+    """Replace the powers inside groups by messages of their own, each computed once for all groups that need it."""
+    lengths = np.diff(groups.offset)
+    inside = np.repeat(lengths > 1, lengths) & (groups.multiplicity > 1)
+    if not inside.any():
+        return messages, groups
+    holders = np.unique(np.repeat(np.arange(len(groups)), lengths)[inside])
+    some = groups.pick(holders)
+    low, high = _relative(messages, some, first[holders], last[holders])
+    windows = entry_windows(messages.pool, _csr(some), low, high, np.log(share))
+    powers = some.multiplicity > 1
+    member, times = some.member[powers], some.multiplicity[powers]
+    least, most = windows[powers].T
+    # A window of one point says nothing about how its function goes on; a few more make the envelope finite.
+    least, most = least - _BESIDE, most + _BESIDE
+    # Coarser edges make groups share their powers; a window still depends on its own group and on nothing else.
+    step = 1 << np.maximum(0, np.log2(most - least + 1).astype(np.int64) - 2)
+    keys = np.stack([member, times, least // step * step, -(-most // step) * step], axis=1)
+    keys, ids = np.unique(keys, axis=0, return_inverse=True)
+    alone = Groups(np.arange(len(keys) + 1), keys[:, 0].copy(), keys[:, 1].copy())
+    base = alone.add(messages.first)
+    made = _sum(messages, alone, base + keys[:, 2], base + keys[:, 3], share)
+    members, multiplicity = groups.member.copy(), groups.multiplicity.copy()
+    members[inside] = len(messages) + ids.reshape(-1)
+    multiplicity[inside] = 1
+    return concat([messages, made]), Groups(groups.offset, members, multiplicity)
+
+
+def _relative(messages: Messages, groups: Groups, first: Integers, last: Integers) -> tuple[Integers, Integers]:
+    """Return windows relative to the least sum of each group, cut to what its members reach."""
+    base, top = groups.add(messages.first), groups.add(messages.last)
+    low, high = np.maximum(first, base) - base, np.minimum(last, top) - base
+    if (low > high).any():
+        raise WindowTooSmall("the members' windows cannot reach the sum's", (low > high).nonzero()[0])
+    return low, high
+
+
+def _csr(groups: Groups) -> tuple[Integers, Integers, Integers]:
+    return groups.offset, groups.member, groups.multiplicity
+
+
+def _read_only(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return words of one type for the compiler, wherever they come from."""
+    words = np.ascontiguousarray(words).view()
+    words.flags.writeable = False
+    return words
+
+
+def _sum(messages: Messages, groups: Groups, first: Integers, last: Integers, share: float) -> Messages:
+    """Convolve groups, each on its window."""
+    low, high = _relative(messages, groups, first, last)
+    offset = offsets(high - low + 1)
+    weight, missing = np.empty(offset[-1]), np.empty(offset[-1])
+    scale = np.add.reduceat(groups.multiplicity * messages.log_scale[groups.member], groups.offset[:-1])
+    tilt, exponent, error, below, above = sum_groups(
+        messages.pool, messages.error, _csr(groups), low, high, np.log(share), offset, weight, missing
+    )
+    return Messages(
+        first=groups.add(messages.first) + low,
+        offset=offset,
+        weight=weight,
+        missing=missing,
+        tilt=tilt,
+        log_scale=scale + (exponent + tilt * low) * LN2,
+        error=error,
+        below=below,
+        above=above,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Kinds of groups with the total of each; a member of an entry stands for `rows` rows of words."""
+
+    messages: Messages
+    groups: Groups
+    rows: Integers
+    totals: Integers
+
+    def visit(
+        self,
+        kind: Integers,
+        row: Integers,
+        place: Integers,
+        allowance: float,
+        words: NDArray[np.uint64],
+        draws: Integers,
+    ) -> tuple[Floats, Floats]:
+        """Draw for each visitor of a kind, reading from its row on and writing from its place on."""
+        aim, _ = _relative(self.messages, self.groups, self.totals, self.totals)
+        order = np.argsort(kind, kind="stable")
+        visits = offsets(np.bincount(kind, minlength=len(self.groups))), row[order], place[order]
+        found = split_groups(
+            self.messages.pool,
+            self.messages.error,
+            _csr(self.groups),
+            self.rows.copy(),
+            aim,
+            visits,
+            allowance,
+            _read_only(words),
+            draws,
+        )
+        lost, error = np.empty(len(kind)), np.empty(len(kind))
+        lost[order], error[order] = found
+        return lost, error

@@ -1,0 +1,143 @@
+"""Is a plan a tree of counts? Its layers from the coarsest to the finest, or the reason why it has none.
+
+A count is a geounit and an answer of a query there. Two counts either nest or have nobody in common exactly if, on the
+way down the spine, each query refines all that came before it: then the counts form a tree, and noise on them can be
+conditioned exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from das.errors import ConfigError, Problem
+from das.plan import Mechanism, Plan
+from das.query import Query
+from geography import Spine
+
+__all__ = ["Layer", "Layers", "layers_of"]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Counts of one query in the geounits of one level; without noise they only hold others together, or are known."""
+
+    level: str
+    query: Query
+    noise: Mechanism | None
+
+    @cached_property
+    def reached(self) -> NDArray[np.bool_]:
+        """Answers that somebody can be counted in: the others are structural zeros."""
+        out = np.zeros(self.query.size, dtype=np.bool_)
+        out[self.query.index[self.query.schema.possible]] = True
+        return out
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The layers of each level, coarse to fine; a level begins with the partition in which the one above ended.
+
+    So every step goes either down the spine, within one answer, or to finer answers, within one geounit.
+    """
+
+    levels: tuple[str, ...]
+    of_level: dict[str, tuple[Layer, ...]]
+
+    def __getitem__(self, level: str) -> tuple[Layer, ...]:
+        return self.of_level[level]
+
+    def splits(self, spine: Spine) -> int:
+        """How many counts are split into others: a public number, of the tree alone."""
+        found = 0
+        for level in self.levels:
+            depth, layers = self.levels.index(level), self[level]
+            found += spine.size(self.levels[depth - 1]) * int(layers[0].reached.sum()) if depth else 0
+            found += spine.size(level) * sum(int(layer.reached.sum()) for layer in layers[:-1])
+        return max(1, found)
+
+    def explain(self) -> str:
+        """Say the tree in one line, top down."""
+        words = (
+            f"{layer.level} {layer.query.name}" + ("" if layer.noise else " (not measured)")
+            for level in self.levels
+            for layer in self[level]
+        )
+        return " > ".join(words)
+
+
+def layers_of(plan: Plan) -> Layers:
+    """Arrange everything a plan measures, fixes or bounds as one tree.
+
+    Raises
+    ------
+    ConfigError
+        Two counts overlap without one holding the other; says which, and what to change.
+    """
+    entries = {level: _at(plan, level) for level in plan.levels}
+    problems = list(_problems(plan, entries))
+    if problems:
+        raise ConfigError(problems)
+    of_level: dict[str, tuple[Layer, ...]] = {}
+    above: Query | None = None
+    for depth, level in enumerate(plan.levels):
+        layers = entries[level]
+        if not layers:  # nothing is known here: it is as fine as what comes first below
+            coarsest = next(entries[below][0].query for below in plan.levels[depth:] if entries[below])
+            layers = (Layer(level, above or coarsest, None),)
+        elif above is not None and not above.refines(layers[0].query):
+            layers = (Layer(level, above, None), *layers)
+        of_level[level] = layers
+        above = layers[-1].query
+    return Layers(plan.levels, of_level)
+
+
+def _at(plan: Plan, level: str) -> tuple[Layer, ...]:
+    measured = {m.query.name: Layer(level, m.query, m.mechanism) for m in plan.at(level)}
+    known = [i.query for i in plan.invariants if i.level == level]
+    known += [b.query for b in plan.bounds if b.level == level]
+    others = {query.name: Layer(level, query, None) for query in known if query.name not in measured}
+    # Stable: what has as many answers stays in the plan's order, and is then found to be the same or to cross.
+    return tuple(sorted([*measured.values(), *others.values()], key=lambda layer: int(layer.reached.sum())))
+
+
+def _problems(plan: Plan, entries: dict[str, tuple[Layer, ...]]) -> Iterator[Problem]:
+    chain = [layer for level in plan.levels for layer in entries[level]]
+    for coarse, fine in pairwise(chain):
+        if not fine.query.refines(coarse.query):
+            inside = f"at {fine.level}" if fine.level == coarse.level else f"at {coarse.level} and at {fine.level}"
+            yield Problem(
+                f"strategy.queries.{fine.level}",
+                f"{fine.query.name!r} does not refine {coarse.query.name!r}: counts {inside} overlap without one "
+                "holding the other, so the system is not laminar",
+                _alternative(plan),
+            )
+            return  # one crossing is enough: each further one may be the same
+    leaf = plan.levels[-1]
+    last = entries[leaf][-1] if entries[leaf] else None
+    if last is None or last.noise is None or int(last.reached.sum()) < int(plan.schema.possible.sum()):
+        yield Problem(
+            f"strategy.queries.{leaf}",
+            f"the congenial engine draws every cell of each {leaf}, and nothing measures them",
+            "give 'detailed' a share there",
+        )
+
+
+def _alternative(plan: Plan) -> str:
+    """The nearest laminar plan of two simple kinds: the one that keeps more of the budget where it was."""
+    leaf = plan.levels[-1]
+    kept = {"detailed": Fraction(0), "total": Fraction(0)}
+    for m in plan.measurements:
+        if m.query.name in kept:
+            kept[m.query.name] += m.share if m.query.name == "detailed" or m.level != leaf else 0
+        if m.query.name == "detailed" and m.level == leaf:
+            kept["total"] += m.share
+    if kept["detailed"] >= kept["total"]:
+        return "measure 'detailed' alone at every level, or use engine = \"nonnegative-l2\""
+    return f"measure 'total' alone above {leaf} and 'detailed' at {leaf}, or use engine = \"nonnegative-l2\""

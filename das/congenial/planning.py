@@ -1,0 +1,138 @@
+"""The plan of a sum: a binary tree of partial sums, and the window of each, with next to nothing outside.
+
+A window is chosen by Chernoff's bound under the tilts that put the sum at the ends of its own window; ``tree.md`` has
+the proof that what all windows leave out is as little as the plan says.
+"""
+
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
+# The compiler infers the types of what it compiles.
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from das.congenial.tilts import base_tilts, tilt_group
+
+
+@njit(cache=True, error_model="numpy")
+def plan(pool, members, multiplicity, low, high, log_share):
+    """Plan a group's sum on [low, high]. Returns (tilts, limits, pieces).
+
+    A window leaves out at most e^log_share of its piece's mass on either side under every tilt in use (Chernoff at the
+    outermost tilts, stochastic order at the others). A piece is (left, right, entry, size, low, high), -1 standing for
+    none; its children come before it. The limits are how many windows are cut below and how many above, and the
+    totals up to which nothing above a piece's window, and above a member's, can matter.
+    """
+    offset = pool.offset
+    reach = expanded = 0
+    members_hold = pieces_hold = high
+    for e in range(len(members)):
+        i = members[e]
+        length = offset[i + 1] - offset[i]
+        reach += multiplicity[e] * (length - 1)
+        expanded += multiplicity[e]
+        if pool.above[i, 0] > -np.inf:
+            members_hold = min(members_hold, length - 1)
+    tilts = base_tilts(pool, members, multiplicity, low, high, reach)
+    away, log_each = _outer_tilts(pool, members, multiplicity, high, tilts, expanded, log_share)
+    pieces, logs, widest = _pieces(pool, members, multiplicity, log_each)
+
+    cut_below = cut_above = 0
+    for p in range(len(pieces) - 1):
+        least = max(0, low - (reach - widest[p]))
+        largest = min(widest[p], high)
+        lowest, highest = -np.inf, np.inf
+        for j in range(away.shape[1]):
+            lowest = max(lowest, (logs[p, 0, 0] - logs[p, 0, j + 1] + log_share) / away[0, j])
+            highest = min(highest, (logs[p, 1, j + 1] - logs[p, 1, 0] - log_share) / away[1, j])
+        if lowest > least + 1:
+            least = min(math.floor(lowest - 1e-6), largest)
+            cut_below += 1
+        if highest < largest - 1:
+            largest = max(math.ceil(highest + 1e-6), least)
+            pieces_hold = min(pieces_hold, largest)
+            cut_above += 1
+        pieces[p, 4], pieces[p, 5] = least, largest
+    pieces[-1, 4], pieces[-1, 5] = low, high
+    return tilts, (cut_below, cut_above, pieces_hold, members_hold), pieces
+
+
+@njit(cache=True, error_model="numpy")
+def _outer_tilts(pool, members, multiplicity, high, tilts, expanded, log_share):
+    """Return steps away from the first and the last tilt, and each entry's log Z there: [side, 0] without a step.
+
+    The smallest step is about the best for the whole sum, the largest for one of as many equal members.
+    """
+    steps = 2 + math.ceil(0.5 * math.log2(expanded)) if expanded > 1 else 0
+    away = np.empty((2, steps))
+    log_each = np.empty((2, steps + 1, len(members)))
+    for side in range(2):
+        at = 0 if side == 0 else tilts.shape[1] - 1
+        theta = tilts[0, at]
+        tilt_group(pool, members, multiplicity, high, theta, log_each[side, 0])
+        for j in range(steps):
+            away[side, j] = 0.6 * math.sqrt(2.0 * -log_share) / max(tilts[1, at], 1e-3) * 2.0**j
+            outer = theta - away[side, j] if side == 0 else theta + away[side, j]
+            tilt_group(pool, members, multiplicity, high, outer, log_each[side, j + 1])
+    return away, log_each
+
+
+@njit(cache=True, error_model="numpy")
+def _pieces(pool, members, multiplicity, log_each):
+    """Return the pieces (without windows), the log Z of each at the outer tilts, and the largest sum of each.
+
+    An entry of multiplicity m is halved down to single members: of each size floor(m / 2^h) and ceil(m / 2^h) one
+    piece serves all. The entries are then joined in pairs, neighbours first.
+    """
+    offset = pool.offset
+    entries = len(members)
+    most = entries
+    for e in range(entries):
+        most += 2 * math.ceil(math.log2(multiplicity[e]) + 1) + 2
+    pieces = np.full((most, 6), -1, dtype=np.int64)
+    logs = np.empty((most, log_each.shape[0], log_each.shape[1]))
+    widest = np.empty(most, dtype=np.int64)
+    level = np.empty(entries, dtype=np.int64)
+    count = 0
+    for e in range(entries):
+        span = offset[members[e] + 1] - offset[members[e]] - 1
+        m = multiplicity[e]
+        halvings = 0
+        while (m + (1 << halvings) - 1) >> halvings > 1:
+            halvings += 1
+        small = large = -1
+        for h in range(halvings, -1, -1):
+            floor, ceiling = m >> h, (m + (1 << h) - 1) >> h
+            new_small = new_large = -1
+            for size in range(max(floor, 1), ceiling + 1):
+                if size > 1:
+                    half = size >> 1
+                    pieces[count, 0] = small if half == m >> (h + 1) else large
+                    pieces[count, 1] = small if size - half == m >> (h + 1) else large
+                pieces[count, 2], pieces[count, 3] = e, size
+                logs[count] = size * log_each[:, :, e]
+                widest[count] = size * span
+                if size == floor:
+                    new_small = count
+                if size == ceiling:
+                    new_large = count
+                count += 1
+            small, large = new_small, new_large
+        level[e] = large
+    alive = entries
+    while alive > 1:
+        for k in range(alive // 2):
+            left, right = level[2 * k], level[2 * k + 1]
+            pieces[count, 0], pieces[count, 1] = left, right
+            pieces[count, 3] = pieces[left, 3] + pieces[right, 3]
+            logs[count] = logs[left] + logs[right]
+            widest[count] = widest[left] + widest[right]
+            level[k] = count
+            count += 1
+        if alive % 2:
+            level[alive // 2] = level[alive - 1]
+        alive = (alive + 1) // 2
+    return pieces[:count], logs, widest

@@ -1,0 +1,273 @@
+"""Exponential tilts of a group of functions: where its sum lies, and how little lies outside a window.
+
+A function F on integers is stored as F(first + k) = 2^(tilt k) weight[k] times a scale. A group is a sum of independent
+members; it is added up along a binary tree of pieces, each kept on a window. Positions are relative: 0 is the least
+value of a member, and of a piece the sum of its members' least values. ``tree.md`` has the proofs.
+"""
+
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
+# The compiler infers the types of what it compiles.
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+LN2 = math.log(2.0)
+_LEAST = 1e-299  # about e^-690
+_NEGLIGIBLE = 668.0  # e^-668 is nothing beside 2^-900, the smallest weight that is stored
+_STEEPEST = 300.0
+_MOST_TILTS = 48
+_MOST_FALL = 450.0  # natural logarithms below the largest value of what a window should hold
+
+
+class Pool(NamedTuple):
+    """The arrays of `das.congenial.pool.Messages` that the compiled loops read."""
+
+    first: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    weight: NDArray[np.float64]
+    missing: NDArray[np.float64]
+    tilt: NDArray[np.int64]
+    below: NDArray[np.float64]
+    above: NDArray[np.float64]
+
+
+@njit(cache=True, error_model="numpy")
+def tilted_sums(weight, step):
+    """Return log Z, mean and variance of weight[k] e^(step k).
+
+    The sum starts where the tilt is largest, at the first weight there that is not zero and so at least 2^-900, with a
+    factor that is one and falls: nothing overflows, and what is left out in the end is nothing beside that weight. A
+    tilt too steep for that has an infinite sum: a bound nobody uses.
+    """
+    if abs(step) > _STEEPEST:
+        return np.inf, 0.0, 0.0
+    start, stop = 0, len(weight) - 1
+    while start < stop and weight[start] == 0.0:
+        start += 1
+    while stop > start and weight[stop] == 0.0:
+        stop -= 1
+    from_, way = (stop, -1) if step > 0.0 else (start, 1)
+    count = stop - start + 1
+    if abs(step) * count > _NEGLIGIBLE:
+        count = int(_NEGLIGIBLE / abs(step)) + 1
+    fall = math.exp(-abs(step))
+    factor, position, at = 1.0, 0.0, from_
+    total = first_moment = second_moment = 0.0
+    for _ in range(count):
+        term = weight[at] * factor
+        total += term
+        term *= position
+        first_moment += term
+        second_moment += term * position
+        factor *= fall
+        position += 1.0
+        at += way
+    if total <= 0.0:
+        return -np.inf, 0.0, 0.0
+    mean = first_moment / total
+    variance = max(second_moment / total - mean * mean, 0.0)
+    return math.log(total) + step * from_, from_ + way * mean, variance
+
+
+@njit(cache=True, error_model="numpy")
+def log_tilted_upper(missing, step):
+    """Return the log of the sum of missing[k] e^(step k), rounded up."""
+    largest = missing.max()
+    if largest == 0.0:
+        return -np.inf
+    if abs(step) > _STEEPEST or largest == np.inf:
+        return np.inf
+    from_, way = (len(missing) - 1, -1) if step > 0.0 else (0, 1)
+    fall = math.exp(-abs(step))
+    factor, total, at = 1.0 / largest, 0.0, from_
+    # Below the least factor a term is counted with the least: a bound, and no arithmetic with subnormal numbers.
+    count = len(missing) if abs(step) * len(missing) < 690.0 else int(690.0 / abs(step))
+    for _ in range(count):
+        total += missing[at] * factor
+        factor *= fall
+        at += way
+    return math.log(total + len(missing) * _LEAST) + math.log(largest) + step * from_
+
+
+@njit(cache=True, error_model="numpy")
+def log_geometric(log_value, log_ratio):
+    """Return the log of value (1 + ratio + ratio^2 + ...), infinite where it diverges."""
+    if log_value == -np.inf:
+        return -np.inf
+    if log_ratio > -1e-9:
+        return np.inf
+    return log_value - math.log(-math.expm1(log_ratio))
+
+
+@njit(cache=True, error_model="numpy")
+def tilt_group(pool, members, multiplicity, high, theta, log_each):
+    """Return what holds of a group under e^(theta s): eight numbers, and the members' own log Z in `log_each`.
+
+    They are log Z, mean and variance of the sum of what is stored; log Z with all that is missing or outside, for every
+    total and for totals up to `high` with no member below its window; and the logs of three sums of members' shares:
+    of what is below a window in the former, of what is missing in it and of what is above it in the latter. While no
+    member is below its window none can be above the total, so a window as long as `high` has nothing above it.
+    """
+    offset, weight, missing, tilt, below, above = (
+        pool.offset,
+        pool.weight,
+        pool.missing,
+        pool.tilt,
+        pool.below,
+        pool.above,
+    )
+    log_z = mean = variance = log_full = log_near = under = within = over = 0.0
+    for e in range(len(members)):
+        i, m = members[e], multiplicity[e]
+        start, stop = offset[i], offset[i + 1]
+        step = theta + tilt[i] * LN2
+        log_each[e], mean_i, variance_i = tilted_sums(weight[start:stop], step)
+        log_lost = log_tilted_upper(missing[start:stop], step)
+        log_z += m * log_each[e]
+        mean += m * mean_i
+        variance += m * variance_i
+        log_below = log_geometric(below[i, 0] - step, below[i, 1] - step)
+        log_above = log_geometric(above[i, 0] + step * (stop - start), above[i, 1] + step)
+        log_near_i = np.logaddexp(log_each[e], log_lost)
+        log_full_i = np.logaddexp(np.logaddexp(log_near_i, log_below), log_above)
+        if stop - start <= high:
+            log_near_i = np.logaddexp(log_near_i, log_above)
+            over += m * _share(log_above, log_near_i)
+        log_full += m * log_full_i
+        log_near += m * log_near_i
+        under += m * _share(log_below, log_full_i)
+        within += m * _share(log_lost, log_near_i)
+    return log_z, mean, variance, log_full, log_near, np.log(under), np.log(within), np.log(over)
+
+
+@njit(cache=True, error_model="numpy")
+def _share(log_part, log_whole):
+    if log_part == -np.inf:
+        return 0.0
+    return math.exp(log_part - log_whole) if log_whole < np.inf else 1.0
+
+
+@njit(cache=True, error_model="numpy")
+def _usable_tilts(pool, members):
+    """Return the interval of tilts at which every member's envelope converges, well inside."""
+    tilt, below, above = pool.tilt, pool.below, pool.above
+    least, most = -np.inf, np.inf
+    for i in members:
+        least = max(least, -_STEEPEST - tilt[i] * LN2)
+        most = min(most, _STEEPEST - tilt[i] * LN2)
+        if below[i, 0] > -np.inf:
+            least = max(least, below[i, 1] + 0.03 * max(abs(below[i, 1]), 1e-6) - tilt[i] * LN2)
+        if above[i, 0] > -np.inf:
+            most = min(most, -above[i, 1] - 0.03 * max(abs(above[i, 1]), 1e-6) - tilt[i] * LN2)
+    return least, max(least, most)
+
+
+@njit(cache=True, error_model="numpy")
+def _solve_tilt(pool, members, multiplicity, target, guess, log_each):
+    """Return a theta whose tilted mean is about the target. Any theta is valid in the proofs; a good one is sharp."""
+    lowest, highest = _usable_tilts(pool, members)
+    least, most, theta = -np.inf, np.inf, min(max(guess, lowest), highest)
+    for _ in range(80):
+        _, mean, variance, _, _, _, _, _ = tilt_group(pool, members, multiplicity, 0, theta, log_each)
+        away = mean - target
+        if abs(away) <= 0.5 * math.sqrt(variance) + 0.02:
+            break
+        if away > 0:
+            most = theta
+        else:
+            least = theta
+        longest = max(1.0, abs(theta))
+        proposal = theta + min(max(-away / max(variance, 1e-12), -longest), longest)
+        if not least < proposal < most:
+            proposal = 0.5 * (least + most)
+        proposal = min(max(proposal, lowest), highest)
+        if proposal == theta:
+            break
+        theta = proposal
+    return theta
+
+
+@njit(cache=True, error_model="numpy")
+def base_tilts(pool, members, multiplicity, low, high, reach):
+    """Return tilts whose means go from low to high in steps of a few standard deviations, and what holds at each.
+
+    Rows: theta, the standard deviation, log Z of what is stored, then the last five numbers of `tilt_group`.
+    """
+    log_each = np.empty(len(members))
+    rows = np.empty((8, _MOST_TILTS))
+    margin = min(0.3, 0.3 * reach)  # at the very ends of its range a mean needs an infinite tilt
+    start, stop = min(max(low, margin), reach - margin), min(max(high, margin), reach - margin)
+    theta = _solve_tilt(pool, members, multiplicity, start, 0.0, log_each)
+    last = theta
+    if start < stop:
+        last = max(theta, _solve_tilt(pool, members, multiplicity, stop, theta, log_each))
+    found = tilt_group(pool, members, multiplicity, high, theta, log_each)
+    count = 0
+    while True:
+        mean, deviation = found[1], math.sqrt(found[2])
+        rows[:, count] = (theta, deviation, found[0], found[3], found[4], found[5], found[6], found[7])
+        count += 1
+        if theta >= last or count == _MOST_TILTS:
+            return rows[:, :count]
+        step = 4.0 / max(deviation, 1e-3)
+        for _ in range(30):
+            proposal = min(theta + step, last) if count < _MOST_TILTS - 1 else last
+            found = tilt_group(pool, members, multiplicity, high, proposal, log_each)
+            if found[1] - mean <= 3.0 * (deviation + math.sqrt(found[2])) + 2.0:
+                break
+            step *= 0.5
+        theta = proposal
+
+
+@njit(cache=True, error_model="numpy")
+def dyadic_tilt(pool, members, multiplicity, tilts, low, high):
+    """Return the integer c for which 2^(c t) follows the group's sum over its window: doubles hold the rest.
+
+    The line through the sum's logarithms at both ends is best. Where the sum rises too far above that line (a window
+    much wider than what the members can reach), the part around its largest value is what must be held.
+    """
+    last = tilts.shape[1] - 1
+    slope = -0.5 * (tilts[0, 0] + tilts[0, last])
+    if low < high:
+        left, right = tilts[2, 0] - tilts[0, 0] * low, tilts[2, last] - tilts[0, last] * high
+        slope = (right - left) / (high - low)
+        sums = tilt_group(pool, members, multiplicity, high, -slope, np.empty(len(members)))
+        if not sums[0] - (left - slope * low) < _MOST_FALL:
+            slope = -min(max(0.0, tilts[0, 0]), tilts[0, last])
+    return round(slope / LN2)
+
+
+@njit(cache=True, error_model="numpy")
+def log_missing(tilts, limits, log_share, position, margin):
+    """Return the log of the most that can be missing of the sum at a total up to `high`: the best of the base tilts."""
+    cut_below, cut_above, pieces_hold, members_hold = limits
+    cuts = cut_below + (cut_above if position > pieces_hold else 0)
+    best = np.inf
+    for b in range(tilts.shape[1]):
+        lost = tilts[3, b] + tilts[5, b] if tilts[5, b] > -np.inf else -np.inf
+        share = np.logaddexp(tilts[6, b], tilts[7, b]) if position > members_hold else tilts[6, b]
+        if share > -np.inf:
+            lost = np.logaddexp(lost, tilts[4, b] + share)
+        if cuts > 0:
+            lost = np.logaddexp(lost, tilts[2, b] + math.log(cuts) + log_share)
+        best = min(best, lost - tilts[0, b] * position)
+    return best + margin
+
+
+@njit(cache=True, error_model="numpy")
+def rounding_margin(members, multiplicity, offset, tilts):
+    """Return more than the rounding error of any logarithm that a plan computes: sums of sums, each of a window."""
+    size = longest = 0
+    for e in range(len(members)):
+        size += multiplicity[e]
+        longest = max(longest, offset[members[e] + 1] - offset[members[e]])
+    largest = 0.0
+    for b in range(tilts.shape[1]):
+        largest = max(largest, abs(tilts[2, b]) + abs(tilts[0, b]) * longest * size)
+    return 1e-6 + 1e-14 * size * longest + 1e-12 * largest

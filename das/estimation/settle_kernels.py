@@ -1,0 +1,316 @@
+"""Loops of the active-set method: the optimum on a face by conjugate gradients, what is wrong with it, and the bound.
+
+Faces and their entries are those of :mod:`das.estimation.face_kernels`; tables are cells x children.
+"""
+
+# mypy: disable-error-code="untyped-decorator"
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from das.estimation.chain_kernels import bend_chain, bend_kinds
+from das.estimation.face_kernels import (
+    Bools,
+    Floats,
+    Ints,
+    bend_blocks,
+    bend_face,
+    blocks_size,
+    dot,
+    factorise,
+    open_face,
+    project,
+    take_blocks,
+)
+
+__all__ = ["dual_value", "settle"]
+
+_FARKAS = 1e6
+"""How hard a limit that a face cannot meet presses on the cells beside the face."""
+
+
+@njit(cache=True, error_model="numpy")
+def _correct(
+    at: Ints,
+    row_start: Ints,
+    row_cell: Ints,
+    cell_start: Ints,
+    cell_row: Ints,
+    lower: Floats,
+    upper: Floats,
+    free: Bools,
+    x: Floats,
+    slope: Floats,
+    prices: Floats,
+    tolls: Floats,
+    near: float,
+    little: float,
+    positive: Bools,
+    binding: Ints,
+    toll: Floats,
+) -> int:
+    """Correct the guess; return the number of changes. ``toll`` becomes the tolls by child and limit.
+
+    Cells leave that are below zero by more than ``near`` and enter that press by more than ``little``; limits likewise.
+    """
+    m, n = x.shape
+    changes = 0
+    for c in range(n):
+        for r in range(binding.shape[1]):
+            toll[c, r] = tolls[at[r, c]] if at[r, c] >= 0 else 0.0
+    for i in range(m):
+        price = prices[i] if len(prices) > 0 else 0.0
+        for c in range(n):
+            if positive[i, c]:
+                if x[i, c] < -near:
+                    positive[i, c] = False
+                    changes += 1
+            elif free[i, c]:
+                pressing = slope[i, c] + price
+                for k in range(cell_start[i], cell_start[i + 1]):
+                    pressing += toll[c, cell_row[k]]
+                if pressing < -little:
+                    positive[i, c] = True
+                    changes += 1
+    for c in range(n):
+        for r in range(binding.shape[1]):
+            if binding[c, r] != 0:
+                if lower[c, r] < upper[c, r] and binding[c, r] * toll[c, r] < -little:
+                    binding[c, r] = 0
+                    changes += 1
+            elif upper[c, r] > 0.0:
+                total = 0.0
+                for k in range(row_start[r], row_start[r + 1]):
+                    total += x[row_cell[k], c]
+                if total > upper[c, r] + near:
+                    binding[c, r] = 1
+                    changes += 1
+                elif total < lower[c, r] - near:
+                    binding[c, r] = -1
+                    changes += 1
+    return changes
+
+
+@njit(cache=True, error_model="numpy")
+def _follow(
+    edges: Ints, weights: Floats, table: Floats, kinds: Ints, sums: Floats, move: Floats, x: Floats, slope: Floats
+) -> None:
+    """Move a table, and the slope with it."""
+    m, n = x.shape
+    if len(weights) > 0:
+        for i in range(len(sums)):
+            row = sums[i]
+            for c in range(n):
+                row[c] = move[i, c] if i < m else 0.0
+        bend_chain(edges, weights, sums)
+        for i in range(m):
+            for c in range(n):
+                slope[i, c] += sums[i, c]
+    else:
+        bend_kinds(table, kinds, move, slope)
+    for i in range(m):
+        for c in range(n):
+            x[i, c] += move[i, c]
+
+
+@njit(cache=True, error_model="numpy")
+def settle(
+    edges: Ints,
+    weights: Floats,
+    table: Floats,
+    kinds: Ints,
+    parent: Floats,
+    free: Bools,
+    row_start: Ints,
+    row_cell: Ints,
+    cell_start: Ints,
+    cell_row: Ints,
+    lower: Floats,
+    upper: Floats,
+    positive: Bools,
+    x: Floats,
+    slope: Floats,
+    near: float,
+    fine: float,
+    ratio: float,
+    most: int,
+    limit: int,
+    prices: Floats,
+    toll: Floats,
+) -> tuple[int, int, bool]:
+    """Find the optimum from a first table and the slope there; see active.py for the method.
+
+    Tables are cells x children. ``x``, ``slope`` and the multipliers are filled in. Returned are the faces tried, the
+    products with the curvature, and whether the last face stood.
+    """
+    m, n = x.shape
+    rows = lower.shape[1]
+    binding, at = np.zeros((n, rows), dtype=np.int64), np.empty((rows, n), dtype=np.int64)
+    for c in range(n):
+        for r in range(rows):
+            if lower[c, r] == upper[c, r] and upper[c, r] > 0.0:
+                binding[c, r] = 1
+    start, tie = np.empty(m + 1, dtype=np.int64), np.empty(n * rows, dtype=np.int64)
+    cells, children = np.empty(n * m, dtype=np.int64), np.empty(n * m, dtype=np.int64)
+    share, price, more = np.empty(len(parent)), np.empty(len(parent)), np.empty(len(parent))
+    terms_of = np.empty((n * len(row_cell) + 1, 2), dtype=np.int64)
+    sums, blocks = np.empty((len(weights), n)), np.empty(0)
+    of_child, child_start = np.empty(n * m, dtype=np.int64), np.empty(n + 1, dtype=np.int64)
+    descents, alongs, bents, moves = np.empty(n * m), np.empty(n * m), np.empty(n * m), np.empty(n * m)
+    move, result = np.empty((m, n)), np.empty(m)
+    products, step = 0, 0
+    for step in range(1, most + 1):
+        count, terms = open_face(
+            positive, free, binding, row_start, row_cell, start, cells, children, share, at, terms_of
+        )
+        if count > limit:
+            break
+        size = int(start[m])
+        cell, child, held = cells[:size], children[:size], terms_of[:terms]
+        factor = np.zeros((count, count))
+        if count > 0:
+            factorise(start, child, share, cell_start, cell_row, at, tie, factor)
+        goal, missed, tolls, one_toll = np.empty(count), np.empty(count), np.empty(count), np.empty(count)
+        for c in range(n):
+            for r in range(rows):
+                if at[r, c] >= 0:
+                    goal[at[r, c]] = upper[c, r] if binding[c, r] > 0 else lower[c, r]
+        descent, along, bent, moved = descents[:size], alongs[:size], bents[:size], moves[:size]
+
+        # Onto the affine hull of the face; the second time mends the rounding of the first.
+        for j in range(size):
+            moved[j] = x[cell[j], child[j]]
+        for _ in range(2):
+            for i in range(len(parent)):
+                price[i] = -parent[i]
+            for b in range(count):
+                one_toll[b] = -goal[b]
+            project(cell, share, held, factor, moved, price, one_toll, more)
+        worst = 0.0
+        for b in range(count):
+            missed[b] = -goal[b]
+        for t in range(terms):
+            missed[held[t, 1]] += moved[held[t, 0]]
+        for b in range(count):
+            worst = max(worst, abs(missed[b]))
+        for i in range(m):
+            for c in range(n):
+                move[i, c] = -x[i, c]
+        for j in range(size):
+            move[cell[j], child[j]] += moved[j]
+        _follow(edges, weights, table, kinds, sums, move, x, slope)
+        if len(weights) == 0:
+            blocks = np.empty(blocks_size(child, n))
+            take_blocks(cell, child, table, kinds, of_child, child_start, blocks)
+
+        # Conjugate gradients. What is missed presses: the face's own cells cancel that out, and others cannot.
+        for j in range(size):
+            descent[j] = -slope[cell[j], child[j]]
+            along[j] = 0.0
+            moved[j] = 0.0
+        for i in range(len(parent)):
+            prices[i] = 0.0
+        for b in range(count):
+            tolls[b] = _FARKAS * missed[b] if worst > near else 0.0
+        for t in range(terms if worst > near else 0):
+            descent[held[t, 0]] -= tolls[held[t, 1]]
+        length, enough, tried, most_tried = 0.0, 0.0, 0, 50 + size
+        while True:
+            for i in range(len(parent)):
+                price[i] = 0.0
+            for b in range(count):
+                one_toll[b] = 0.0
+            project(cell, share, held, factor, descent, price, one_toll, more)
+            for i in range(len(parent)):
+                prices[i] += price[i]
+            for b in range(count):
+                tolls[b] += one_toll[b]
+            former, length = length, dot(descent, descent)
+            if tried == 0:
+                enough = max(fine * fine, ratio * ratio * length)
+            if length <= enough or tried >= most_tried:
+                # Far enough to see what is wrong with the face; if nothing is, on to its very optimum.
+                for i in range(m):
+                    for c in range(n):
+                        move[i, c] = 0.0
+                for j in range(size):
+                    move[cell[j], child[j]] = moved[j]
+                    moved[j] = 0.0
+                _follow(edges, weights, table, kinds, sums, move, x, slope)
+                changes = _correct(
+                    at, row_start, row_cell, cell_start, cell_row, lower, upper, free, x, slope, prices, tolls,
+                    near, 4.0 * fine, positive, binding, toll,
+                )  # fmt: skip
+                if changes > 0:
+                    break
+                if length <= fine * fine or tried >= most_tried:
+                    return step, products, worst <= near
+                enough = fine * fine
+            keep = length / former if tried > 0 else 0.0
+            for j in range(size):
+                along[j] = descent[j] + keep * along[j]
+            if len(weights) > 0:
+                bend_face(start, child, edges, weights, sums, along, bent)
+            else:
+                bend_blocks(of_child, child_start, blocks, result, along, bent)
+            products += 1
+            tried += 1
+            stiffness = dot(along, bent)
+            if stiffness <= 0.0:  # flat up to rounding
+                tried = most_tried
+                continue
+            go = length / stiffness
+            for j in range(size):
+                moved[j] += go * along[j]
+                descent[j] -= go * bent[j]
+    return step, products, False
+
+
+@njit(cache=True, error_model="numpy")
+def dual_value(
+    step: Floats,
+    bent: Floats,
+    reference: Floats,
+    pull: Floats,
+    modulus: float,
+    parent: Floats,
+    free: Bools,
+    cell_start: Ints,
+    cell_row: Ints,
+    lower: Floats,
+    upper: Floats,
+    prices: Floats,
+    toll: Floats,
+) -> float:
+    """Bound the distance of every table from below, but for its constant; see tables.py."""
+    m, n = step.shape
+    value = 0.0
+    for c in range(n):
+        for r in range(lower.shape[1]):
+            if toll[c, r] > 0.0 and upper[c, r] < np.inf:
+                value -= 2.0 * toll[c, r] * upper[c, r]
+            elif toll[c, r] < 0.0:
+                value -= 2.0 * toll[c, r] * lower[c, r]
+    for i in range(m):
+        most = parent[i] if len(parent) > 0 else np.inf
+        price = prices[i] if len(parent) > 0 else 0.0
+        if len(parent) > 0:
+            value -= 2.0 * price * parent[i]
+        for c in range(n):
+            charge = price
+            for k in range(cell_start[i], cell_start[i + 1]):
+                r = cell_row[k]
+                if toll[c, r] < 0.0 or upper[c, r] < np.inf:
+                    charge += toll[c, r]
+            rest = bent[i, c] - modulus * step[i, c]
+            force = pull[i, c] - rest
+            y = 0.0
+            if free[i, c] and modulus > 0.0:
+                y = min(max(reference[i, c] + (force - charge) / modulus, 0.0), most)
+            elif free[i, c] and force > charge:
+                y = most
+            s = y - reference[i, c]
+            value += s * (modulus * s - 2.0 * force) + 2.0 * charge * y - step[i, c] * rest
+    return value

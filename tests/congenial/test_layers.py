@@ -1,0 +1,76 @@
+"""Which plans are trees of counts, and what those are told that are none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from das.congenial.layers import layers_of
+from das.errors import ConfigError
+
+CONGENIAL = {"engine": "congenial"}
+DETAILED = {"all": {"detailed": "1"}}
+TOTALS = {"all": {"total": "1"}, "block": {"total": "1/2", "detailed": "1/2"}}
+
+
+def strategy(queries: dict[str, dict[str, str]]) -> dict[str, Any]:
+    return {"geolevels": {"state": "1/6", "county": "1/3", "block": "1/2"}, "queries": queries}
+
+
+def test_cells_at_every_level(country: Any) -> None:
+    plan = country.plan(estimate=CONGENIAL, strategy=strategy(DETAILED))
+    assert layers_of(plan).explain() == "state detailed > county detailed > block detailed"
+
+
+def test_totals_down_the_spine_then_cells_in_the_leaves(country: Any) -> None:
+    plan = country.plan(estimate=CONGENIAL, strategy=strategy(TOTALS))
+    assert layers_of(plan).explain() == "state total > county total > block total > block detailed"
+
+
+def test_what_is_fixed_or_bounded_has_its_place_in_the_tree(country: Any) -> None:
+    plan = country.plan(
+        estimate=CONGENIAL,
+        strategy=strategy(DETAILED),
+        invariant=[{"query": "total", "level": "state", "reason": "law"}],
+    )
+    assert layers_of(plan).explain().startswith("state total (not measured) > state detailed > county detailed")
+
+
+def test_a_level_that_begins_finer_than_the_one_above_ended(country: Any) -> None:
+    queries = {"state": {"total": "1"}, "county": {"sex": "1"}, "block": {"detailed": "1"}}
+    plan = country.plan(estimate=CONGENIAL, strategy=strategy(queries))
+    assert layers_of(plan).explain() == (
+        "state total > county total (not measured) > county sex > block sex (not measured) > block detailed"
+    )
+
+
+@pytest.mark.parametrize(
+    ("queries", "words"),
+    [
+        ({"all": {"sex": "1/2", "age": "1/2"}}, "'age' does not refine 'sex'"),
+        ({"all": {"total": "1/2", "detailed": "1/2"}}, "'total' does not refine 'detailed'"),
+        ({"state": {"detailed": "1"}, "county": {"sex": "1"}, "block": {"detailed": "1"}}, "counts at state and at"),
+    ],
+    ids=["crossing queries", "totals below cells", "coarser below"],
+)
+def test_a_plan_that_is_no_tree_is_refused_with_the_nearest_that_is_one(
+    country: Any, queries: dict[str, dict[str, str]], words: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        country.plan(estimate=CONGENIAL, strategy=strategy(queries))
+    assert words in str(refused.value)
+    assert "not laminar" in str(refused.value)
+    assert "detailed" in refused.value.problems[0].remedy
+    country.plan(strategy=strategy(queries))  # the other engine takes it
+
+
+def test_leaves_need_their_cells_measured(country: Any) -> None:
+    with pytest.raises(ConfigError, match="nothing measures them"):
+        country.plan(estimate=CONGENIAL, strategy=strategy({"all": {"total": "1"}}))
+
+
+def test_conditioning_changes_the_plan_and_estimation_does_not(country: Any) -> None:
+    plain = country.plan(strategy=strategy(DETAILED)).digest
+    assert country.plan(strategy=strategy(DETAILED), estimate={"information": "level"}).digest == plain
+    assert country.plan(strategy=strategy(DETAILED), estimate=CONGENIAL).digest != plain

@@ -1,0 +1,272 @@
+"""Bundles that fail or run twice, a disk that fills up, workers that were forgotten: the same bytes, and one charge."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+import pytest
+
+import das
+from das.errors import Interrupted, UsageError
+from das.release.ledger import Ledger
+from pipelines import lease, preflight
+from pipelines.boot import lease_of
+from pipelines.estimate import WritePart
+from pipelines.measure import MeasurePart
+from pipelines.runners import is_elsewhere, runner_and_options
+
+if TYPE_CHECKING:
+    from conftest import Processes, World
+
+Tree = Callable[[Path], dict[str, str]]
+EMBEDDED = ("--runner=flink", "--job_endpoint=embed", "--environment_type=LOOPBACK", "--environment_config=")
+"""The runner that talks to Flink, talking to a job server of Beam's own within this process: no Java."""
+SPENT_ONCE = ["open", "reserve", "commit"]
+
+
+def kinds(config: Path) -> list[str]:
+    return [entry.kind for entry in Ledger.open(config.parent / "ledger.sqlite").entries()]
+
+
+def failing(step: type[beam.DoFn], times: int) -> tuple[Callable[..., Iterator[Any]], list[int]]:
+    """The step's work, which fails the first few times when all of it is done, and a list that grows with each."""
+    process, failed = step.process, []
+
+    def done_in_vain(self: Any, element: Any) -> Iterator[Any]:
+        for made in process(self, element):
+            if len(failed) < times:
+                failed.append(1)
+                raise RuntimeError("lost after the file was written")
+            yield made
+
+    return done_in_vain, failed
+
+
+@pytest.mark.parametrize("step", [MeasurePart, WritePart])
+def test_a_bundle_that_fails_twice_after_it_wrote(
+    step: type[beam.DoFn], country: World, starter: Path, tmp_path: Path, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, failed = failing(step, 2)
+    monkeypatch.setattr(step, "process", work)
+    plan, out = das.load(starter), tmp_path / "out"
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            das.run(plan, out=out, testing_key="country")
+    das.run(plan, out=out, testing_key="country")
+    assert len(failed) == 2
+    assert tree(out / "release") == tree(country.release)
+
+
+def test_a_real_run_whose_bundle_fails_is_charged_once(
+    starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what was drawn, and lost with the bundle, is drawn again as it was."""
+    work, _ = failing(MeasurePart, 1)
+    seen: list[bytes] = []
+
+    def keep(self: Any, element: Any) -> Iterator[Any]:
+        try:
+            yield from work(self, element)
+        finally:
+            seen.append(element.path(self.work.partial).read_bytes())
+
+    monkeypatch.setattr(MeasurePart, "process", keep)
+    with pytest.raises(RuntimeError):
+        das.run(das.load(starter), out=tmp_path / "out")
+    assert kinds(starter) == ["open", "reserve"]
+    release = das.run(das.load(starter), out=tmp_path / "out")
+    assert kinds(starter) == SPENT_ONCE
+    drawn = [path.read_bytes() for path in release.folder.measurements.glob("*.parquet")]
+    assert seen[0] in drawn
+    assert len(set(seen)) == len(drawn)
+
+
+COMMITS = {
+    "tabulate": ".histograms.partial/village.parquet",
+    "measure": ".measurements.partial/village.parquet",
+    "estimate": ".counts.partial/village.parquet",
+    "publish": ".tables.partial/village-total.parquet",
+}
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(folder)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("needs the right to mount a file system")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("stage", [pytest.param(s, marks=() if s == "measure" else pytest.mark.slow) for s in COMMITS])
+def test_a_disk_that_is_full_when_a_stage_commits(
+    stage: str, small_disk: Path, processes: Processes, starter: Path, country: World, tree: Tree
+) -> None:
+    """The run is stopped as it begins to commit, the disk filled to the last byte, and the run let go."""
+    out, ballast = small_disk / "out", small_disk / "ballast"
+    command = ["run", starter, "--out", out, "--testing-key", "country"]
+    before = (("rename", COMMITS[stage]), ("chmod", COMMITS[stage]))
+    process, outputs = processes.start(command, folder=str(out), before=before, number=signal.SIGSTOP)
+    until(lambda: _state(process.pid) in ("T", None))
+    fill(ballast)
+    os.kill(process.pid, signal.SIGCONT)
+    ended = processes.end(process, outputs)
+    assert ended.code == 6, ended.stderr
+    assert "there is no room on the disk" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    ballast.unlink()
+    again = processes(*command)
+    assert again.code == 0, again.stderr
+    assert tree(out / "release") == tree(country.release)
+    assert kinds(starter) == ["testing"]
+
+
+def fill(ballast: Path) -> None:
+    with ballast.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+
+
+def _state(pid: int) -> str | None:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return None
+
+
+def until(what: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+# Engines of their own: what is asked before a run, and what is said when they fail.
+
+
+def test_a_job_server_gives_the_same_bytes_and_leaves_nothing_behind(
+    country: World, tmp_path: Path, tree: Tree
+) -> None:
+    das.run(country.plan, out=tmp_path / "out", testing_key="country", options=EMBEDDED)
+    assert tree(tmp_path / "out" / "release") == tree(country.release)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {path.name for path in country.out.iterdir()}
+
+
+def test_nobody_answers(starter: Path, tmp_path: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("localhost", 0))
+        options = ["--runner=flink", f"--job_endpoint=localhost:{unused.getsockname()[1]}"]
+        with pytest.raises(UsageError, match="no job server can be reached there; start one with `bash scripts/flink"):
+            das.run(das.load(starter), out=tmp_path / "out", options=options)
+    assert not (starter.parent / "ledger.sqlite").exists()
+
+
+def test_somebody_else_answers(starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "DESCRIBE_SECONDS", 1)
+    with socket.create_server(("localhost", 0)) as mute:
+        options = ["--runner=flink", f"--job_endpoint=localhost:{mute.getsockname()[1]}"]
+        with pytest.raises(UsageError, match="is no Beam job server"):
+            das.run(das.load(starter), out=tmp_path / "out", options=options)
+
+
+def test_workers_that_do_not_see_the_folder(starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    look = preflight.Look.process
+
+    def elsewhere(self: preflight.Look, number: int) -> Iterator[tuple[int, int]]:
+        self.out = "/another/machine"
+        return look(self, number)
+
+    monkeypatch.setattr(preflight.Look, "process", elsewhere)
+    with pytest.raises(UsageError, match=r"does not see the output folder .*out; choose a folder that this machine"):
+        das.run(das.load(starter), out=tmp_path / "out", options=EMBEDDED)
+    assert not (starter.parent / "ledger.sqlite").exists()
+
+
+def test_workers_of_other_versions(tmp_path: Path) -> None:
+    said = preflight.versions() | {"Python": "3.12", "apache-beam": "2.62.0", "host": "far", "sees": "True"}
+    problems = list(preflight._unfit(said, tmp_path))
+    assert [problem.where for problem in problems] == ["worker on far", "worker on far"]
+    assert problems[0].reason.startswith("has Python 3.12, and this machine 3.")
+    assert "requirements.lock" in problems[1].remedy
+
+
+def test_an_engine_that_fails_the_small_job(starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: preflight.Look, number: int) -> Iterator[tuple[int, int]]:
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(preflight.Look, "process", fail)
+    with pytest.raises(UsageError, match="the engine: failed a small job"):
+        das.run(das.load(starter), out=tmp_path / "out", options=EMBEDDED)
+
+
+def test_an_engine_that_gives_up_can_be_tried_again() -> None:
+    given_up = preflight.trouble_with(RuntimeError("Pipeline x failed in state FAILED: no slots"))
+    assert isinstance(given_up, Interrupted)
+    step = RuntimeError("Pipeline x failed in state FAILED: Traceback (most recent call last)")
+    assert preflight.trouble_with(step) is step
+
+
+def test_only_engines_elsewhere_are_asked() -> None:
+    assert not is_elsewhere(["--runner=in-memory"])
+    assert not is_elsewhere(["--runner=multi-process"])
+    assert is_elsewhere(["--runner=flink"])
+
+
+def test_the_defaults_of_flink_give_way_to_the_command_line() -> None:
+    _, options = runner_and_options(["--runner=flink", "--parallelism=7"])
+    found = options.get_all_options(drop_default=True)
+    assert (found["parallelism"], found["number_of_execution_retries"]) == (7, 6)
+
+
+# A worker ends with the run that it was started for.
+
+
+def test_a_lease_ends_with_its_run_or_with_the_next(tmp_path: Path) -> None:
+    with lease.lease_in(tmp_path) as first:
+        assert lease.holds(first)
+        with lease.lease_in(tmp_path) as second:
+            assert (lease.holds(first), lease.holds(second)) == (False, True)
+    assert not lease.holds(second)
+    assert not list(tmp_path.iterdir())
+    assert lease_of("{}") is None
+
+
+def test_a_worker_ends_when_its_lease_is_over(tmp_path: Path) -> None:
+    ended = threading.Event()
+    with lease.lease_in(tmp_path) as held:
+        lease.end_when_over(held, ended.set)
+        assert not ended.wait(3 * lease.LOOK_EVERY_SECONDS)
+    assert ended.wait(10)
+
+
+def test_a_worker_ends_with_its_parent() -> None:
+    code = "import time, pipelines.lease as l; l.end_when_over(None); print(1, flush=True); time.sleep(99)"
+    shell = subprocess.Popen(
+        ["sh", "-c", '"$0" -c "$1" & echo $!; wait', sys.executable, code], stdout=subprocess.PIPE, text=True
+    )
+    assert shell.stdout is not None
+    worker = int(shell.stdout.readline())
+    assert shell.stdout.readline() == "1\n"
+    shell.kill()
+    until(lambda: _state(worker) in (None, "Z"))
+    shell.communicate()
+
+
+def test_the_command_that_workers_are_started_with_is_installed() -> None:
+    assert shutil.which("das-worker", path=str(Path(sys.executable).parent))
