@@ -32,7 +32,7 @@ NEEDED = ("flink-dist-", "log4j-")
 CACHE = "DAS_CACHE"
 
 POM = f"""\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
+<project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>das</groupId><artifactId>job-server</artifactId><version>1</version>
   <dependencies><dependency>
