@@ -23,13 +23,17 @@ from das.estimation.tables import Multipliers, Tables
 __all__ = ["Settled", "settle"]
 
 _FACES = 60
-_ROUGH = 0.05
+_ROUGH = 0.15
 """How far the slope on a face must fall, as a share, while the guess is still changing."""
-_FINE = 1e-6
-"""How far it must have fallen at the end, in persons: as far as the curvature's modulus makes of this."""
+_FINE = 1e-3
+"""How far it must have fallen at the end, in persons: as far as the curvature's modulus makes of this. What is lost is
+its square, a millionth of what one person more in one cell would cost; the certificate has the last word."""
 _FINEST = 1e-10
 """The same where there is no modulus: the certificate is off by the slope that is left, not by its square."""
 _ROUNDING = 1e-9
+_FIRM = 4.0
+"""A child's total whose curvature is so many times its cells' slows the gradients down unless they know of it."""
+_FIRM_CHILDREN = 256
 _LIMITS = 1500
 """With more binding limits than this the small system is no longer small."""
 
@@ -51,8 +55,8 @@ def settle(distance: Distance, tables: Tables) -> Settled:
     --------
     Two children share three people in each of two cells; the first would rather have none of the second cell.
 
-    >>> distance = Distance(weights=np.ones(2), reference=np.array([[2.0, 1.0], [-3.0, 2.0]]), pull=np.zeros((2, 2)),
-    ...                     constant=0.0, modulus=1.0)
+    >>> distance = Distance(table=np.array([[1.0, 0.0]]), kinds=np.array([[0, 1], [1, 0]]), modulus=1.0, constant=0.0,
+    ...                     reference=np.array([[2.0, 1.0], [-3.0, 2.0]]), pull=np.zeros((2, 2)))
     >>> settled = settle(distance, Tables.of(np.array([3.0, 3.0]), np.ones((2, 2), dtype=bool), ()))
     >>> settled.x.round(9).tolist(), settled.stands
     ([[2.0, 1.0], [0.0, 3.0]], True)
@@ -80,6 +84,7 @@ def settle(distance: Distance, tables: Tables) -> Settled:
         positive,
         x,
         slope,
+        _firm(distance, tables),
         _ROUNDING * largest,
         _FINE * distance.modulus if distance.modulus > 0 else _FINEST * distance.scale,
         _ROUGH,
@@ -89,3 +94,13 @@ def settle(distance: Distance, tables: Tables) -> Settled:
         multipliers.tolls,
     )
     return Settled(x, multipliers, int(products), bool(stands))
+
+
+def _firm(distance: Distance, tables: Tables) -> NDArray[np.float64]:
+    """Say how much firmer than its cells each child's total is; zero where it matters little or is held by a limit."""
+    cells, children = tables.free.shape
+    firm = distance.firmness
+    whole = np.diff(tables.row_start) == cells
+    firm[((tables.lower == tables.upper) & whole).any(axis=1)] = 0.0
+    firm[firm * cells < _FIRM] = 0.0
+    return firm if children <= _FIRM_CHILDREN else np.zeros(children)

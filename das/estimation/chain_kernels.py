@@ -11,10 +11,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["bend_chain", "bend_kinds", "link", "misfits"]
+__all__ = ["bend_chain", "bend_kinds", "link", "misfits", "take_off"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Numbers = NDArray[np.uint32]
+"""Places in arrays, which are never negative: a compiled loop need not ask."""
 
 
 @njit(cache=True, error_model="numpy")
@@ -27,7 +29,7 @@ def link(
     group_node: Ints,
     group_key: Ints,
     group_start: Ints,
-    edges: Ints,
+    edges: Numbers,
 ) -> tuple[int, int]:
     """Chain partitions of the cells: each group is summed from the groups of a finer partition, or from cells.
 
@@ -74,33 +76,32 @@ def link(
 
 
 @njit(cache=True, error_model="numpy")
-def gather(edges: Ints, sums: Floats) -> None:
+def gather(edges: Numbers, sums: Floats) -> None:
     """Complete the sums of all nodes from those of the cells, in place."""
-    n = sums.shape[1]
     for e in range(len(edges)):
-        part, whole = edges[e, 0], edges[e, 1]
-        for c in range(n):
-            sums[whole, c] += sums[part, c]
+        part, whole = sums[edges[e, 0]], sums[edges[e, 1]]
+        for c in range(len(whole)):
+            whole[c] += part[c]
 
 
 @njit(cache=True, error_model="numpy")
-def scatter(edges: Ints, forces: Floats) -> None:
+def scatter(edges: Numbers, forces: Floats) -> None:
     """Hand each node's force on to its parts, in place: the transpose."""
-    n = forces.shape[1]
     for e in range(len(edges) - 1, -1, -1):
-        part, whole = edges[e, 0], edges[e, 1]
-        for c in range(n):
-            forces[part, c] += forces[whole, c]
+        part, whole = forces[edges[e, 0]], forces[edges[e, 1]]
+        for c in range(len(whole)):
+            part[c] += whole[c]
 
 
 @njit(cache=True, error_model="numpy")
-def bend_chain(edges: Ints, weights: Floats, sums: Floats) -> None:
+def bend_chain(edges: Numbers, weights: Floats, cells: int, sums: Floats) -> None:
     """Multiply columns, in the first rows of ``sums``, by the curvature: sum up the chain, weigh, and sum back down."""
+    sums[cells:] = 0.0
     gather(edges, sums)
     for i in range(len(sums)):
-        weight = weights[i]
-        for c in range(sums.shape[1]):
-            sums[i, c] *= weight
+        row, weight = sums[i], weights[i]
+        for c in range(len(row)):
+            row[c] *= weight
     scatter(edges, sums)
 
 
@@ -131,7 +132,7 @@ def misfits(
     values: Floats,
     group_node: Ints,
     group_weight: Floats,
-    edges: Ints,
+    edges: Numbers,
     reference: Floats,
     sums: Floats,
     forces: Floats,
@@ -139,13 +140,13 @@ def misfits(
 ) -> float:
     """Write weighted squared misfits of the groups' sums as a quadratic around a reference: fill in its pull.
 
-    Values are groups x children. Returned is the constant; ``sums`` and ``forces`` are scratch.
+    Values are groups x children. Returned is the constant; ``sums`` and ``forces`` are scratch, the latter zero.
     """
     m, n = reference.shape
-    for i in range(len(sums)):
+    for i in range(m):
         for c in range(n):
-            sums[i, c] = reference[i, c] if i < m else 0.0
-            forces[i, c] = 0.0
+            sums[i, c] = reference[i, c]
+    sums[m:] = 0.0
     gather(edges, sums)
     constant = 0.0
     for g in range(len(group_node)):
@@ -159,3 +160,20 @@ def misfits(
         for c in range(n):
             pull[i, c] = forces[i, c]
     return constant
+
+
+@njit(cache=True, error_model="numpy")
+def take_off(answers: Ints, starts: Ints, found: Ints, order: Ints, x: Floats, values: Floats) -> None:
+    """Take what settled cells have off the values of the groups that they belong to, query by query.
+
+    ``answers`` are those of the settled cells, queries x cells; ``found`` those of the groups, ascending within each
+    query, and ``order`` says which groups these are. ``x`` is children x settled cells.
+    """
+    for q in range(len(answers)):
+        here = found[starts[q] : starts[q + 1]]
+        for i in range(answers.shape[1]):
+            at = np.searchsorted(here, answers[q, i])
+            if at < len(here) and here[at] == answers[q, i]:
+                group = order[starts[q] + at]
+                for c in range(x.shape[0]):
+                    values[group, c] -= x[c, i]

@@ -34,8 +34,10 @@ class Distance:
     """
 
     # A chain: edges (part, whole) between nodes, of which cells are the first, and the weights of nodes;
-    edges: Ints = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
+    edges: NDArray[np.uint32] = field(default_factory=lambda: np.zeros((0, 2), dtype=np.uint32))
     weights: Floats = field(default_factory=lambda: np.zeros(0))
+    common: float = 0.0  # of the weights, what counts whole children
+    own: float = 1.0  # of the weights that a cell is part of, all others
     # or a table, children (or one row for all) x kinds, and the kind of each pair of cells.
     table: Floats = field(default_factory=lambda: np.zeros((1, 0)))
     kinds: Ints = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
@@ -49,6 +51,15 @@ class Distance:
         """Curvature of a typical cell."""
         return float(self.weights.max()) if len(self.weights) else float(self.table[0, self.kinds[0, 0]])
 
+    @property
+    def firmness(self) -> Floats:
+        """What all pairs of a child's cells have in common, in units of what a cell has beyond that."""
+        if len(self.weights):
+            return np.full(self.reference.shape[1], self.common / self.own)
+        common = np.maximum(self.table.min(axis=1), 0.0)
+        beyond = (self.table[:, self.kinds[0, 0]] - common).mean()
+        return np.broadcast_to(common / beyond, self.reference.shape[1:]).copy()
+
     def bend(self, step: Floats) -> Floats:
         """Multiply each child's column by its curvature."""
         from das.estimation.chain_kernels import bend_chain, bend_kinds
@@ -58,17 +69,17 @@ class Distance:
             out = np.zeros((m, n))
             bend_kinds(self.table, self.kinds, step, out)
             return out
-        sums = np.zeros((len(self.weights), n))
+        sums = np.empty((len(self.weights), n))
         sums[:m] = step
-        bend_chain(self.edges, self.weights, sums)
+        bend_chain(self.edges, self.weights, m, sums)
         return sums[:m]
 
 
-def distance_of(problem: FamilyProblem, settled: NDArray[np.bool_] | None = None, x: Floats | None = None) -> Distance:
-    """Write a family's distance as a function of its cells or, if some are settled as in ``x``, of the others.
+def distance_of(problem: FamilyProblem, left: Ints | None = None, x: Floats | None = None) -> Distance:
+    """Write a family's distance as a function of its cells or of those left, if the others are settled as in ``x``.
 
-    Answers that no supported cell reaches are constants and left out. The modulus is the precision of queries that see
-    every supported cell by itself; what other queries add to the curvature is positive semidefinite.
+    Answers that none of those cells reaches are constants and left out. The modulus is the precision of queries that
+    see every supported cell by itself; what other queries add to the curvature is positive semidefinite.
 
     Examples
     --------
@@ -86,8 +97,12 @@ def distance_of(problem: FamilyProblem, settled: NDArray[np.bool_] | None = None
     """
     whole = problem.correlated
     if whole is None:
-        return _of_measurements(problem, settled, x)
-    return _of_quadratic(whole if settled is None or x is None else whole.given(x, settled))
+        return _of_measurements(problem, left, x)
+    if left is None or x is None:
+        return _of_quadratic(whole)
+    settled = np.ones(len(problem.cells), dtype=bool)
+    settled[left] = False
+    return _of_quadratic(whole.given(x, settled))
 
 
 def _of_quadratic(given: Quadratic) -> Distance:
@@ -106,40 +121,43 @@ def _of_quadratic(given: Quadratic) -> Distance:
     )
 
 
-def _of_measurements(problem: FamilyProblem, settled: NDArray[np.bool_] | None, x: Floats | None) -> Distance:
-    from das.estimation.chain_kernels import misfits
+def _of_measurements(problem: FamilyProblem, left: Ints | None, x: Floats | None) -> Distance:
+    from das.estimation.chain_kernels import misfits, take_off
 
-    n, m = problem.shape
     plan = _plan_of([measured.query for measured in problem.measured])
     answers = plan.answers(problem.cells)
-    chain = _Chain.of(answers, plan.finer)
-    per = np.diff(chain.starts)
+    there = answers if left is None else answers.take(left, axis=1)
+    m, n = there.shape[1], len(problem.geocodes)
+    groups = _Groups.of(there, plan.finer)
+    per = np.diff(groups.starts)
     precision = 1.0 / np.array([measured.variance for measured in problem.measured])[plan.order]
     weight = np.repeat(precision, per)
     values = np.concatenate(
         [
-            problem.measured[query].values.take(chain.answer[start:stop], axis=1).T
-            for query, start, stop in zip(plan.order.tolist(), chain.starts, chain.starts[1:], strict=False)
+            problem.measured[query].values.take(groups.answer[start:stop], axis=1).T
+            for query, start, stop in zip(plan.order.tolist(), groups.starts, groups.starts[1:], strict=False)
         ],
         dtype=np.float64,
     )
+    if left is not None and x is not None:
+        # Each query's groups have their answers in ascending order only by chance, so they are sorted to be found.
+        order = np.lexsort((groups.answer, np.repeat(np.arange(len(per)), per)))
+        settled = np.delete(np.arange(answers.shape[1]), left)
+        taken = answers.take(settled, axis=1)
+        take_off(taken, groups.starts, groups.answer[order], order, x.take(settled, axis=1), values)
     reference = np.zeros((m, n))
     detailed = np.flatnonzero(per == m)
     for q in detailed[-1:]:
-        at = slice(chain.starts[q], chain.starts[q + 1])
-        reference[chain.node[at]] = values[at]
-    if settled is not None and x is not None:
-        reference[settled] = x[:, settled].T
-    pull, sums = np.empty((m, n)), np.empty((2, chain.nodes, n))
-    constant = misfits(values, chain.node, weight, chain.edges, reference, sums[0], sums[1], pull)
-    if settled is not None:
-        left = ~settled
-        reference, pull = reference[left], pull[left]
-        chain = _Chain.of(np.ascontiguousarray(answers[:, left]), plan.finer)
-        weight = np.repeat(precision, np.diff(chain.starts))
+        at = slice(groups.starts[q], groups.starts[q + 1])
+        reference[groups.node[at]] = values[at]
+    weights = np.bincount(groups.node, weight, minlength=groups.nodes).astype(np.float64)
+    pull, sums, forces = np.empty((m, n)), np.empty((groups.nodes, n)), np.zeros((groups.nodes, n))
+    constant = misfits(values, groups.node, weight, groups.edges, reference, sums, forces, pull)
     return Distance(
-        edges=chain.edges,
-        weights=np.bincount(chain.node, weight, minlength=chain.nodes).astype(np.float64),
+        edges=groups.edges,
+        weights=weights,
+        common=float(precision[per == 1].sum()),
+        own=float(precision[per > 1].sum()) or 1.0,
         reference=reference,
         pull=pull,
         constant=constant,
@@ -148,17 +166,17 @@ def _of_measurements(problem: FamilyProblem, settled: NDArray[np.bool_] | None, 
 
 
 @dataclass(frozen=True, slots=True)
-class _Chain:
+class _Groups:
     """Groups of some cells, each with its node; groups of one part share the part's node."""
 
     node: Ints
     answer: Ints  # of the group's query
     starts: Ints  # where each query's groups start
-    edges: Ints
+    edges: NDArray[np.uint32]
     nodes: int
 
     @classmethod
-    def of(cls, answers: Ints, finer: Ints) -> _Chain:
+    def of(cls, answers: Ints, finer: Ints) -> _Groups:
         """Chain queries, given the answer of each that each cell counts towards."""
         from das.estimation.chain_kernels import link
 
@@ -169,7 +187,7 @@ class _Chain:
             names, ranks = np.unique(answers, return_inverse=True)
             answers, span = ranks.reshape(q, m), len(names)
         fresh = np.full(span + (q + 1) * m, -1)
-        scratch, edges = np.empty((3, q * m), dtype=np.int64), np.empty((q * m, 2), dtype=np.int64)
+        scratch, edges = np.empty((3, q * m), dtype=np.int64), np.empty((q * m, 2), dtype=np.uint32)
         starts = np.zeros(q + 1, dtype=np.int64)
         nodes, used = link(
             answers, finer, fresh[:span], fresh[span:], scratch[0].reshape(q, m), scratch[1], scratch[2], starts, edges

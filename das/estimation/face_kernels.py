@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from das.estimation.chain_kernels import bend_chain
+from das.estimation.chain_kernels import Numbers, bend_chain
 
 __all__ = [
     "bend_blocks",
@@ -43,19 +43,18 @@ def share_out(parent: Floats, positive: Bools, x: Floats) -> None:
     """
     m, n = x.shape
     for i in range(m):
-        off, dropped = 0.0, len(parent) > 0
-        while dropped:
-            dropped = False
-            total, count = -parent[i], 0
+        off = -np.inf if len(parent) > 0 else 0.0
+        before, count = n + 2, n + 1
+        while len(parent) > 0 and count < before:
+            before, count, total = count, 0, -parent[i]
             for c in range(n):
                 if positive[i, c]:
-                    total += x[i, c]
-                    count += 1
+                    if x[i, c] > off:
+                        total += x[i, c]
+                        count += 1
+                    else:
+                        positive[i, c] = False
             off = total / max(count, 1)
-            for c in range(n):
-                if positive[i, c] and x[i, c] <= off and count > 1:
-                    positive[i, c] = False
-                    dropped = True
         for c in range(n):
             x[i, c] = max(x[i, c] - off, 0.0) if positive[i, c] else 0.0
             positive[i, c] = x[i, c] > 0.0
@@ -66,18 +65,20 @@ def open_face(
     positive: Bools,
     free: Bools,
     binding: Ints,
-    row_start: Ints,
-    row_cell: Ints,
-    start: Ints,
-    cell: Ints,
-    child: Ints,
+    row_start: Numbers,
+    row_cell: Numbers,
+    start: Numbers,
+    cell: Numbers,
+    child: Numbers,
     share: Floats,
+    firm: Floats,
     at: Ints,
-    held: Ints,
-) -> tuple[int, int]:
-    """List the face of a guess; number the binding limits, and list the terms (entry, limit) of their sums.
+    held: Numbers,
+) -> tuple[int, int, int]:
+    """List the face of a guess; number the binding limits and firm totals, and list the terms (entry, limit) of them.
 
-    Returned are how many there are of either.
+    Returned are how many limits bind, how many there are with firm totals, and the number of terms. A child's total is
+    firm if it has a number in ``firm``; it comes as one more limit, after all others.
 
     A binding limit or a cell with nobody to meet it opens all that may. ``share`` comes with one number for each cell
     whose children share a parent, or none, and becomes one over the children that are on the face.
@@ -108,32 +109,54 @@ def open_face(
         if len(share) > 0:
             share[i] = 1.0 / max(found - start[i], 1)
     start[m] = found
-    count = 0
-    for r in range(at.shape[0]):
+    rows, count = binding.shape[1], 0
+    for r in range(rows):
         for c in range(n):
             at[r, c] = -1
             if binding[c, r] != 0:
                 at[r, c] = count
                 count += 1
+    bound = count
+    for c in range(n):
+        at[rows, c] = -1
+        if firm[c] > 0.0:
+            at[rows, c] = count
+            count += 1
     terms = 0
-    for r in range(at.shape[0] if count > 0 else 0):
+    for r in range(rows if bound > 0 else 0):
         for k in range(row_start[r], row_start[r + 1]):
             for j in range(start[row_cell[k]], start[row_cell[k] + 1]):
                 held[terms, 0] = j
                 held[terms, 1] = at[r, child[j]]
                 terms += at[r, child[j]] >= 0
-    return count, terms
+    for j in range(found if count > bound else 0):
+        held[terms, 0] = j
+        held[terms, 1] = at[rows, child[j]]
+        terms += at[rows, child[j]] >= 0
+    return bound, count, terms
 
 
 @njit(cache=True, error_model="numpy")
 def factorise(
-    start: Ints, child: Ints, share: Floats, cell_start: Ints, cell_row: Ints, at: Ints, tie: Ints, gram: Floats
+    start: Numbers,
+    child: Numbers,
+    share: Floats,
+    cell_start: Numbers,
+    cell_row: Numbers,
+    firm: Floats,
+    at: Ints,
+    tie: Ints,
+    gram: Floats,
 ) -> None:
     """Add up the Gram matrix of the binding limits on the face, given the cells' sums, and factor it (Cholesky).
 
-    The factor and its transpose share the array; the row of a limit that says nothing new has a pivot of zero.
+    A firm total gives way: one over its firmness is added to its diagonal. The factor and its transpose share the
+    array; the row of a limit that says nothing new has a pivot of zero.
     """
-    count = len(gram)
+    count, last = len(gram), at.shape[0] - 1
+    for c in range(at.shape[1]):
+        if at[last, c] >= 0:
+            gram[at[last, c], at[last, c]] = 1.0 / firm[c]
     for i in range(len(start) - 1):
         found = 0
         for j in range(start[i], start[i + 1]):
@@ -143,9 +166,12 @@ def factorise(
                 if b >= 0:
                     tie[found] = b
                     found += 1
+            if at[last, child[j]] >= 0:
+                tie[found] = at[last, child[j]]
+                found += 1
             for u in range(first, found):
-                for v in range(first, found):
-                    gram[tie[u], tie[v]] += 1.0
+                for v in range(u, found):
+                    gram[min(tie[u], tie[v]), max(tie[u], tie[v])] += 1.0
         if len(share) > 0:
             less = share[i]
             for u in range(found):
@@ -175,29 +201,29 @@ def factorise(
 
 
 @njit(cache=True, error_model="numpy")
+def _centre(start: Numbers, share: Floats, vector: Floats, price: Floats) -> None:
+    """Take the mean off each cell's entries, less what the sum should be instead, and add it to the price."""
+    for i in range(len(share)):
+        total = 0.0
+        for j in range(start[i], start[i + 1]):
+            total += vector[j]
+        total *= share[i]
+        price[i] += total
+        for j in range(start[i], start[i + 1]):
+            vector[j] -= total
+
+
+@njit(cache=True, error_model="numpy")
 def project(
-    cell: Ints,
-    share: Floats,
-    held: Ints,
-    factor: Floats,
-    vector: Floats,
-    price: Floats,
-    toll: Floats,
-    more: Floats,
+    start: Numbers, share: Floats, held: Numbers, factor: Floats, vector: Floats, price: Floats, toll: Floats
 ) -> None:
     """Take off a vector on the face the prices of cells and tolls of limits that make its sums zero.
 
-    What the sums should be instead comes in ``price`` and ``toll``, negative; the prices and tolls taken off come out.
-    ``more`` is scratch, one number for each cell.
+    What the sums of limits should be instead comes in ``toll``, negative; the tolls taken off come out. Prices come as
+    zeros.
     """
     count = len(toll)
-    if len(share) > 0:
-        for j in range(len(vector)):
-            price[cell[j]] += vector[j]
-        for i in range(len(share)):
-            price[i] *= share[i]
-        for j in range(len(vector)):
-            vector[j] -= price[cell[j]]
+    _centre(start, share, vector, price)
     if count == 0:
         return
     for t in range(len(held)):
@@ -216,45 +242,32 @@ def project(
             toll[j] -= by * row[j]
     for t in range(len(held)):
         vector[held[t, 0]] -= toll[held[t, 1]]
-    if len(share) > 0:
-        for i in range(len(share)):
-            more[i] = 0.0
-        for t in range(len(held)):
-            more[cell[held[t, 0]]] += toll[held[t, 1]]
-        for i in range(len(share)):
-            more[i] *= share[i]
-            price[i] -= more[i]
-        for j in range(len(vector)):
-            vector[j] += more[cell[j]]
+    _centre(start, share, vector, price)
 
 
 @njit(cache=True, error_model="numpy")
 def bend_face(
-    start: Ints,
-    child: Ints,
-    edges: Ints,
-    weights: Floats,
-    sums: Floats,
-    vector: Floats,
-    out: Floats,
+    start: Numbers, child: Numbers, edges: Numbers, weights: Floats, sums: Floats, vector: Floats, out: Floats
 ) -> None:
     """Multiply a vector on the face by the curvature, along the chain; ``sums`` is scratch."""
     m = len(start) - 1
-    for i in range(len(sums)):
+    for i in range(m):
         row = sums[i]
         for c in range(len(row)):
             row[c] = 0.0
-        if i < m:
-            for j in range(start[i], start[i + 1]):
-                row[child[j]] = vector[j]
-    bend_chain(edges, weights, sums)
-    for i in range(m):
         for j in range(start[i], start[i + 1]):
-            out[j] = sums[i, child[j]]
+            row[child[j]] = vector[j]
+    bend_chain(edges, weights, m, sums)
+    for i in range(m):
+        row = sums[i]
+        for j in range(start[i], start[i + 1]):
+            out[j] = row[child[j]]
 
 
 @njit(cache=True, error_model="numpy")
-def bend_blocks(of_child: Ints, child_start: Ints, blocks: Floats, given: Floats, vector: Floats, out: Floats) -> None:
+def bend_blocks(
+    of_child: Numbers, child_start: Numbers, blocks: Floats, given: Floats, vector: Floats, out: Floats
+) -> None:
     """Multiply a vector on the face by the curvature, given each child's block of it; ``given`` is scratch."""
     at = 0
     for c in range(len(child_start) - 1):
@@ -273,7 +286,7 @@ def bend_blocks(of_child: Ints, child_start: Ints, blocks: Floats, given: Floats
 
 
 @njit(cache=True, error_model="numpy")
-def blocks_size(child: Ints, n: int) -> int:
+def blocks_size(child: Numbers, n: int) -> int:
     """Count the entries of all children's blocks."""
     counts = np.zeros(n, dtype=np.int64)
     for j in range(len(child)):
@@ -283,7 +296,7 @@ def blocks_size(child: Ints, n: int) -> int:
 
 @njit(cache=True, error_model="numpy")
 def take_blocks(
-    cell: Ints, child: Ints, table: Floats, kinds: Ints, of_child: Ints, child_start: Ints, blocks: Floats
+    cell: Numbers, child: Numbers, table: Floats, kinds: Ints, of_child: Numbers, child_start: Numbers, blocks: Floats
 ) -> None:
     """List the entries of each child, and copy its curvature on the face, one block after the other."""
     n = len(child_start) - 1

@@ -45,22 +45,25 @@ def solve_fast(problem: FamilyProblem, gap: float = 1e-6) -> Solution:
         return closed
     if problem.correlated is None and not problem.measured:
         return solve(problem)
-    x, settled = np.zeros(problem.shape), None
+    x, left = np.zeros(problem.shape), None
     parent = np.zeros(0) if problem.parent is None else problem.parent.astype(np.float64)
     if len(parent):
         # A cell that one child alone may fill is no variable: it is filled, and the rest is solved given it.
         alone = free.sum(axis=0) <= 1
         if alone.any():
-            settled = alone
-            x[:, alone] = np.where(free, parent, 0.0)[:, alone]
-    distance = distance_of(problem, settled, x)
-    tables = Tables.of(parent, free, known, settled, x)
+            left = np.flatnonzero(~alone)
+            np.multiply(free, parent * alone, out=x)
+    distance = distance_of(problem, left, x)
+    tables = Tables.of(parent, free, known, left, x)
     found = settle(distance, tables)
     if found.stands:
-        left = slice(None) if settled is None else ~settled
-        x[:, left] = found.x.T
+        if left is None:
+            x = np.ascontiguousarray(found.x.T)
+        else:
+            x[:, left] = found.x.T
         x = clean(problem, x)
-        value, bound = value_and_bound(distance, tables, np.ascontiguousarray(x[:, left].T), found.multipliers)
+        at = np.ascontiguousarray((x if left is None else x.take(left, axis=1)).T)
+        value, bound = value_and_bound(distance, tables, at, found.multipliers)
         off = (value - bound) / max(value, 1.0)
         missed = residual(problem, known, x)
         if off <= gap and (missed <= 1e-6 or missed <= tolerance(problem)):

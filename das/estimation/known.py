@@ -48,7 +48,8 @@ def known_groups(problem: FamilyProblem) -> tuple[Known, ...]:
             (lower > upper, "the lower limit is above the upper one"),
             ((lower > 0) & unreached, "somebody must be there, but no cell of it can hold anybody"),
         ):
-            wrong.extend(_named(problem, limits.query, c, a, reason) for c, a in np.argwhere(bad))
+            if bad.any():
+                wrong.extend(_named(problem, limits.query, c, a, reason) for c, a in np.argwhere(bad))
         lower, upper = lower[:, grouping.answers], upper[:, grouping.answers]
         if (lower > 0).any() or (upper < NO_LIMIT).any():
             found.append(Known(limits.query, grouping, lower, upper))

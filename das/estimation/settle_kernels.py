@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from das.estimation.chain_kernels import bend_chain, bend_kinds
+from das.estimation.chain_kernels import Numbers, bend_chain, bend_kinds
 from das.estimation.face_kernels import (
     Bools,
     Floats,
@@ -34,10 +34,10 @@ _FARKAS = 1e6
 @njit(cache=True, error_model="numpy")
 def _correct(
     at: Ints,
-    row_start: Ints,
-    row_cell: Ints,
-    cell_start: Ints,
-    cell_row: Ints,
+    row_start: Numbers,
+    row_cell: Numbers,
+    cell_start: Numbers,
+    cell_row: Numbers,
     lower: Floats,
     upper: Floats,
     free: Bools,
@@ -74,20 +74,23 @@ def _correct(
                 if pressing < -little:
                     positive[i, c] = True
                     changes += 1
-    for c in range(n):
-        for r in range(binding.shape[1]):
+    total = np.empty(n)
+    for r in range(binding.shape[1]):
+        total[:] = 0.0
+        for k in range(row_start[r], row_start[r + 1]):
+            row = x[row_cell[k]]
+            for c in range(n):
+                total[c] += row[c]
+        for c in range(n):
             if binding[c, r] != 0:
                 if lower[c, r] < upper[c, r] and binding[c, r] * toll[c, r] < -little:
                     binding[c, r] = 0
                     changes += 1
             elif upper[c, r] > 0.0:
-                total = 0.0
-                for k in range(row_start[r], row_start[r + 1]):
-                    total += x[row_cell[k], c]
-                if total > upper[c, r] + near:
+                if total[c] > upper[c, r] + near:
                     binding[c, r] = 1
                     changes += 1
-                elif total < lower[c, r] - near:
+                elif total[c] < lower[c, r] - near:
                     binding[c, r] = -1
                     changes += 1
     return changes
@@ -95,16 +98,16 @@ def _correct(
 
 @njit(cache=True, error_model="numpy")
 def _follow(
-    edges: Ints, weights: Floats, table: Floats, kinds: Ints, sums: Floats, move: Floats, x: Floats, slope: Floats
+    edges: Numbers, weights: Floats, table: Floats, kinds: Ints, sums: Floats, move: Floats, x: Floats, slope: Floats
 ) -> None:
     """Move a table, and the slope with it."""
     m, n = x.shape
     if len(weights) > 0:
-        for i in range(len(sums)):
+        for i in range(m):
             row = sums[i]
             for c in range(n):
-                row[c] = move[i, c] if i < m else 0.0
-        bend_chain(edges, weights, sums)
+                row[c] = move[i, c]
+        bend_chain(edges, weights, m, sums)
         for i in range(m):
             for c in range(n):
                 slope[i, c] += sums[i, c]
@@ -116,22 +119,99 @@ def _follow(
 
 
 @njit(cache=True, error_model="numpy")
+def _descend(
+    edges: Numbers,
+    weights: Floats,
+    blocks: Floats,
+    start: Numbers,
+    cell: Numbers,
+    child: Numbers,
+    of_child: Numbers,
+    child_start: Numbers,
+    share: Floats,
+    held: Numbers,
+    factor: Floats,
+    firm_at: Ints,
+    bound: int,
+    sums: Floats,
+    result: Floats,
+    one_toll: Floats,
+    down: Floats,
+    along: Floats,
+    bent: Floats,
+    descent: Floats,
+    moved: Floats,
+    prices: Floats,
+    tolls: Floats,
+    state: Floats,
+    enough: float,
+    fine: float,
+    ratio: float,
+    most_tried: int,
+) -> float:
+    """Go down by conjugate gradients until what is left to go, squared, is ``enough``; return it.
+
+    ``state`` holds the energy of the last step, the steps tried, and the products taken, so that one can go on.
+    """
+    size, count = len(cell), len(one_toll)
+    while True:
+        for b in range(count):
+            one_toll[b] = 0.0
+        for j in range(size):
+            down[j] = descent[j]
+        project(start, share, held, factor, down, prices, one_toll)
+        for b in range(bound):
+            tolls[b] += one_toll[b]
+        # What the firm totals took off is still to be descended; the rest is gone for good.
+        for j in range(size):
+            descent[j] = down[j]
+        if count > bound:
+            for j in range(size):
+                if firm_at[child[j]] >= 0:
+                    descent[j] += one_toll[firm_at[child[j]]]
+        length, energy = dot(down, down), dot(descent, down)
+        if enough < 0.0:
+            enough = max(fine * fine, ratio * ratio * length)
+        if length <= enough or state[1] >= most_tried:
+            return length
+        keep = energy / state[0] if state[1] > 0.0 else 0.0
+        state[0] = energy
+        for j in range(size):
+            along[j] = down[j] + keep * along[j]
+        if len(weights) > 0:
+            bend_face(start, child, edges, weights, sums, along, bent)
+        else:
+            bend_blocks(of_child, child_start, blocks, result, along, bent)
+        state[1] += 1.0
+        state[2] += 1.0
+        stiffness = dot(along, bent)
+        if stiffness <= 0.0:  # flat up to rounding
+            state[1] = most_tried
+            continue
+        go = energy / stiffness
+        for j in range(size):
+            moved[j] += go * along[j]
+            descent[j] -= go * bent[j]
+
+
+@njit(cache=True, error_model="numpy")
 def settle(
-    edges: Ints,
+    edges: Numbers,
     weights: Floats,
     table: Floats,
     kinds: Ints,
     parent: Floats,
     free: Bools,
-    row_start: Ints,
-    row_cell: Ints,
-    cell_start: Ints,
-    cell_row: Ints,
+    row_start: Numbers,
+    row_cell: Numbers,
+    cell_start: Numbers,
+    cell_row: Numbers,
     lower: Floats,
     upper: Floats,
     positive: Bools,
     x: Floats,
     slope: Floats,
+    firm: Floats,
     near: float,
     fine: float,
     ratio: float,
@@ -147,23 +227,24 @@ def settle(
     """
     m, n = x.shape
     rows = lower.shape[1]
-    binding, at = np.zeros((n, rows), dtype=np.int64), np.empty((rows, n), dtype=np.int64)
+    binding, at = np.zeros((n, rows), dtype=np.int64), np.empty((rows + 1, n), dtype=np.int64)
     for c in range(n):
         for r in range(rows):
             if lower[c, r] == upper[c, r] and upper[c, r] > 0.0:
                 binding[c, r] = 1
-    start, tie = np.empty(m + 1, dtype=np.int64), np.empty(n * rows, dtype=np.int64)
-    cells, children = np.empty(n * m, dtype=np.int64), np.empty(n * m, dtype=np.int64)
-    share, price, more = np.empty(len(parent)), np.empty(len(parent)), np.empty(len(parent))
-    terms_of = np.empty((n * len(row_cell) + 1, 2), dtype=np.int64)
+    start, tie = np.empty(m + 1, dtype=np.uint32), np.empty(n * (rows + 1), dtype=np.int64)
+    cells, children = np.empty(n * m, dtype=np.uint32), np.empty(n * m, dtype=np.uint32)
+    share = np.empty(len(parent))
+    terms_of = np.empty((n * (len(row_cell) + m) + 1, 2), dtype=np.uint32)
     sums, blocks = np.empty((len(weights), n)), np.empty(0)
-    of_child, child_start = np.empty(n * m, dtype=np.int64), np.empty(n + 1, dtype=np.int64)
+    of_child, child_start = np.empty(n * m, dtype=np.uint32), np.empty(n + 1, dtype=np.uint32)
     descents, alongs, bents, moves = np.empty(n * m), np.empty(n * m), np.empty(n * m), np.empty(n * m)
+    steps = np.empty(n * m)
     move, result = np.empty((m, n)), np.empty(m)
     products, step = 0, 0
     for step in range(1, most + 1):
-        count, terms = open_face(
-            positive, free, binding, row_start, row_cell, start, cells, children, share, at, terms_of
+        bound, count, terms = open_face(
+            positive, free, binding, row_start, row_cell, start, cells, children, share, firm, at, terms_of
         )
         if count > limit:
             break
@@ -171,29 +252,36 @@ def settle(
         cell, child, held = cells[:size], children[:size], terms_of[:terms]
         factor = np.zeros((count, count))
         if count > 0:
-            factorise(start, child, share, cell_start, cell_row, at, tie, factor)
-        goal, missed, tolls, one_toll = np.empty(count), np.empty(count), np.empty(count), np.empty(count)
+            factorise(start, child, share, cell_start, cell_row, firm, at, tie, factor)
+        goal, missed, tolls, one_toll = np.empty(bound), np.empty(bound), np.empty(count), np.empty(count)
         for c in range(n):
             for r in range(rows):
                 if at[r, c] >= 0:
                     goal[at[r, c]] = upper[c, r] if binding[c, r] > 0 else lower[c, r]
         descent, along, bent, moved = descents[:size], alongs[:size], bents[:size], moves[:size]
+        down = steps[:size]
 
         # Onto the affine hull of the face; the second time mends the rounding of the first.
+        # Seen from where each cell's entries are equal and sum to the parent.
         for j in range(size):
-            moved[j] = x[cell[j], child[j]]
+            even = parent[cell[j]] * share[cell[j]] if len(parent) > 0 else 0.0
+            moved[j] = x[cell[j], child[j]] - even
+            down[j] = even
         for _ in range(2):
-            for i in range(len(parent)):
-                price[i] = -parent[i]
             for b in range(count):
-                one_toll[b] = -goal[b]
-            project(cell, share, held, factor, moved, price, one_toll, more)
+                one_toll[b] = -goal[b] if b < bound else 0.0
+            for t in range(terms):
+                one_toll[held[t, 1]] += down[held[t, 0]] if held[t, 1] < bound else -moved[held[t, 0]]
+            project(start, share, held, factor, moved, prices, one_toll)
+        for j in range(size):
+            moved[j] += down[j]
         worst = 0.0
-        for b in range(count):
+        for b in range(bound):
             missed[b] = -goal[b]
         for t in range(terms):
-            missed[held[t, 1]] += moved[held[t, 0]]
-        for b in range(count):
+            if held[t, 1] < bound:
+                missed[held[t, 1]] += moved[held[t, 0]]
+        for b in range(bound):
             worst = max(worst, abs(missed[b]))
         for i in range(m):
             for c in range(n):
@@ -213,58 +301,35 @@ def settle(
         for i in range(len(parent)):
             prices[i] = 0.0
         for b in range(count):
-            tolls[b] = _FARKAS * missed[b] if worst > near else 0.0
+            tolls[b] = _FARKAS * missed[b] if worst > near and b < bound else 0.0
         for t in range(terms if worst > near else 0):
             descent[held[t, 0]] -= tolls[held[t, 1]]
-        length, enough, tried, most_tried = 0.0, 0.0, 0, 50 + size
+        state = np.array([0.0, 0.0, 0.0])
+        enough, most_tried = -1.0, 50 + size
         while True:
-            for i in range(len(parent)):
-                price[i] = 0.0
-            for b in range(count):
-                one_toll[b] = 0.0
-            project(cell, share, held, factor, descent, price, one_toll, more)
-            for i in range(len(parent)):
-                prices[i] += price[i]
-            for b in range(count):
-                tolls[b] += one_toll[b]
-            former, length = length, dot(descent, descent)
-            if tried == 0:
-                enough = max(fine * fine, ratio * ratio * length)
-            if length <= enough or tried >= most_tried:
-                # Far enough to see what is wrong with the face; if nothing is, on to its very optimum.
-                for i in range(m):
-                    for c in range(n):
-                        move[i, c] = 0.0
-                for j in range(size):
-                    move[cell[j], child[j]] = moved[j]
-                    moved[j] = 0.0
-                _follow(edges, weights, table, kinds, sums, move, x, slope)
-                changes = _correct(
-                    at, row_start, row_cell, cell_start, cell_row, lower, upper, free, x, slope, prices, tolls,
-                    near, 4.0 * fine, positive, binding, toll,
-                )  # fmt: skip
-                if changes > 0:
-                    break
-                if length <= fine * fine or tried >= most_tried:
-                    return step, products, worst <= near
-                enough = fine * fine
-            keep = length / former if tried > 0 else 0.0
+            length = _descend(
+                edges, weights, blocks, start, cell, child, of_child, child_start, share, held, factor, at[rows],
+                bound, sums, result, one_toll, down, along, bent, descent, moved, prices, tolls,
+                state, enough, fine, ratio, most_tried,
+            )  # fmt: skip
+            # Far enough to see what is wrong with the face; if nothing is, on to its very optimum.
+            for i in range(m):
+                for c in range(n):
+                    move[i, c] = 0.0
             for j in range(size):
-                along[j] = descent[j] + keep * along[j]
-            if len(weights) > 0:
-                bend_face(start, child, edges, weights, sums, along, bent)
-            else:
-                bend_blocks(of_child, child_start, blocks, result, along, bent)
-            products += 1
-            tried += 1
-            stiffness = dot(along, bent)
-            if stiffness <= 0.0:  # flat up to rounding
-                tried = most_tried
-                continue
-            go = length / stiffness
-            for j in range(size):
-                moved[j] += go * along[j]
-                descent[j] -= go * bent[j]
+                move[cell[j], child[j]] = moved[j]
+                moved[j] = 0.0
+            _follow(edges, weights, table, kinds, sums, move, x, slope)
+            changes = _correct(
+                at, row_start, row_cell, cell_start, cell_row, lower, upper, free, x, slope, prices, tolls,
+                near, 4.0 * fine, positive, binding, toll,
+            )  # fmt: skip
+            if changes > 0:
+                break
+            if length <= fine * fine or state[1] >= most_tried:
+                return step, products + int(state[2]), worst <= near
+            enough = fine * fine
+        products += int(state[2])
     return step, products, False
 
 
@@ -277,8 +342,8 @@ def dual_value(
     modulus: float,
     parent: Floats,
     free: Bools,
-    cell_start: Ints,
-    cell_row: Ints,
+    cell_start: Numbers,
+    cell_row: Numbers,
     lower: Floats,
     upper: Floats,
     prices: Floats,

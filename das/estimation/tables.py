@@ -14,7 +14,7 @@ from das.estimation.problem import NO_LIMIT
 __all__ = ["Multipliers", "Tables", "value_and_bound"]
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+Numbers = NDArray[np.uint32]
 Bools = NDArray[np.bool_]
 
 
@@ -28,10 +28,10 @@ class Tables:
 
     free: Bools  # cells x children
     parent: Floats  # one for each cell; none at the top of the spine
-    row_start: Ints
-    row_cell: Ints
-    cell_start: Ints
-    cell_row: Ints
+    row_start: Numbers
+    row_cell: Numbers
+    cell_start: Numbers
+    cell_row: Numbers
     lower: Floats  # children x rows
     upper: Floats  # children x rows, infinite where nothing is known
 
@@ -41,28 +41,30 @@ class Tables:
         parent: Floats,
         free: Bools,
         known: tuple[Known, ...],
-        settled: Bools | None = None,
+        left: NDArray[np.int64] | None = None,
         x: Floats | None = None,
     ) -> Tables:
         """Collect the limits that exclude more than cells which are not free (children x cells).
 
-        Settled cells, if any, are left out, and what they are in ``x`` is taken off the limits.
+        If some cells are left over, the others are settled: what they are in ``x``, which is zero where cells are left,
+        is taken off the limits.
         """
         n, m = free.shape
-        left = slice(None) if settled is None else ~settled
         members, lower, upper = [np.zeros((0, m), dtype=bool)], [np.zeros((n, 0))], [np.zeros((n, 0))]
         for facts in known:
-            says_more = ((facts.lower > 0) | ((facts.upper > 0) & (facts.upper < NO_LIMIT))).any(axis=0)
-            says = np.flatnonzero(says_more)
+            limited = facts.upper < NO_LIMIT
+            says = np.flatnonzero(((facts.lower > 0) | ((facts.upper > 0) & limited)).any(axis=0))
             members.append(facts.grouping.index == says[:, None])
             lower.append(facts.lower[:, says].astype(np.float64))
-            upper.append(np.where(facts.upper[:, says] < NO_LIMIT, facts.upper[:, says], np.inf))
+            upper.append(np.where(limited[:, says], facts.upper[:, says], np.inf))
         sums, low, high = np.concatenate(members), np.concatenate(lower, axis=1), np.concatenate(upper, axis=1)
-        if settled is not None and x is not None:
-            taken = x[:, settled] @ sums[:, settled].T.astype(np.float64)
+        if left is not None and x is not None:
+            # Cells that are not left are settled, and hold nobody else's people.
+            taken = x @ sums.T.astype(np.float64)
             low, high, sums = np.maximum(low - taken, 0.0), high - taken, sums[:, left]
             some = sums.any(axis=1)
-            low, high, sums = low[:, some], high[:, some], sums[some]
+            if not some.all():
+                low, high, sums = low[:, some], high[:, some], sums[some]
             free, parent = free[:, left], parent[left] if len(parent) else parent
         free = np.ascontiguousarray(free.T)
         return cls(
@@ -121,8 +123,8 @@ def value_and_bound(distance: Distance, tables: Tables, at: Floats, multipliers:
     return value, distance.constant + float(dual)
 
 
-def _listed(members: Bools) -> tuple[Ints, Ints]:
+def _listed(members: Bools) -> tuple[Numbers, Numbers]:
     """List the columns in which each row is true: where each one's list starts, and the lists."""
-    start = np.zeros(len(members) + 1, dtype=np.int64)
-    np.cumsum(members.sum(axis=1), out=start[1:])
-    return start, members.nonzero()[1]
+    start = np.zeros(len(members) + 1, dtype=np.uint32)
+    start[1:] = members.sum(axis=1).cumsum()
+    return start, members.nonzero()[1].astype(np.uint32)
