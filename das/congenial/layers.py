@@ -16,6 +16,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from das.congenial.factors import is_tabled
 from das.errors import ConfigError, Problem
 from das.plan import Mechanism, Plan
 from das.query import Query
@@ -78,7 +79,8 @@ def layers_of(plan: Plan) -> Layers:
     Raises
     ------
     ConfigError
-        Two counts overlap without one holding the other; says which, and what to change.
+        Two counts overlap without one holding the other, or noise is beyond the sampler's proved range; says which, and
+        what to change. Nothing of this depends on a record, so it is refused before anything is charged.
     """
     entries = {level: _at(plan, level) for level in plan.levels}
     problems = list(_problems(plan, entries))
@@ -119,6 +121,14 @@ def _problems(plan: Plan, entries: dict[str, tuple[Layer, ...]]) -> Iterator[Pro
                 _alternative(plan),
             )
             return  # one crossing is enough: each further one may be the same
+    for layer in chain:
+        if layer.noise is not None and not is_tabled(layer.noise.weights):
+            yield Problem(
+                f"strategy.queries.{layer.level}",
+                f"the noise of {layer.query.name!r} spreads over more counts than the congenial sampler can prove "
+                "(a standard deviation of about 5,800, or a Laplace scale of 262)",
+                'give it a larger share of the budget, or use engine = "nonnegative-l2"',
+            )
     leaf = plan.levels[-1]
     last = entries[leaf][-1] if entries[leaf] else None
     if last is None or last.noise is None or int(last.reached.sum()) < int(plan.schema.possible.sum()):
