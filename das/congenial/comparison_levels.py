@@ -163,16 +163,19 @@ def _matched(measured: Contender, conditioned: Contender) -> dict[str, Any]:
         "epsilon": measured.epsilon,
         "delta": float(plan.settings.privacy.delta) if plan.framework == "zcdp" else 0.0,
         "status": {RAW: measured.matched["status"], conditioned.name: conditioned.matched["status"]},
+        # Known for unconditioned noise alone, and therefore not what is matched.
+        "tight_epsilon_of_raw_noise": measured.matched["tight_epsilon"],
     }
 
 
 def _beside(contenders: Sequence[Contender]) -> list[dict[str, Any]]:
     """Each promise of the account with the epsilon and the status of every contender."""
+    names = [f"{RAW}, least squares", *(each.name for each in contenders[1:])]
     return [
         {
             "promise": rows[0]["promise"],
-            "epsilon": {each.name: row["epsilon"] for each, row in zip(contenders, rows, strict=True)},
-            "status": {each.name: row["status"] for each, row in zip(contenders, rows, strict=True)},
+            "epsilon": {name: row["epsilon"] for name, row in zip(names, rows, strict=True)},
+            "status": {name: row["status"] for name, row in zip(names, rows, strict=True)},
         }
         for rows in zip(*(each.promises for each in contenders), strict=True)
     ]

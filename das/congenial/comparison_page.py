@@ -8,6 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
+from das.plan import round_up
 from das.report.charts import Bar, bar_chart, dash_sample
 from das.report.lines import Line, line_chart
 
@@ -30,6 +31,10 @@ DASHED = " The dashed bar keeps the raw noise’s scale instead, at an effective
 GROUNDS = (
     "Matched is the effective epsilon of the {promise}, at delta {delta:g}, as a privacy report states it before any "
     "record is read. Status: {status}. The other promises follow from the same noise and are not matched one by one."
+)
+SHARPER = (
+    " For noise that is not conditioned there is a sharper account, by exact privacy-loss distributions: epsilon "
+    "{tight}. Matched to that, congenial noise would be wider."
 )
 
 
@@ -76,6 +81,7 @@ def render_levels(found: Mapping[str, Any]) -> str:
         What `das.congenial.comparison_levels.compare_levels` gives.
     """
     matched, epsilon = found["matched"], found["epsilon"]
+    tight = matched["tight_epsilon_of_raw_noise"]
     others = [f"{each['epsilon']:.2f}" for each in found["contenders"] if _is_dearer(each, epsilon)]
     caption = LEVELS_CAPTION.format(runs=found["runs"], epsilon=epsilon)
     status = "; ".join(f"{name} {words}" for name, words in matched["status"].items())
@@ -89,7 +95,8 @@ def render_levels(found: Mapping[str, Any]) -> str:
             for number, level in enumerate(found["levels"])
         ],
         promises=found["promises"],
-        grounds=GROUNDS.format(promise=matched["promise"], delta=matched["delta"], status=status),
+        grounds=GROUNDS.format(promise=matched["promise"], delta=matched["delta"], status=status)
+        + (SHARPER.format(tight=round_up(tight, 3)) if isinstance(tight, float) else ""),
         chain=None,
     )
 
