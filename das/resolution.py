@@ -92,17 +92,11 @@ def resolve(sound: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
             problems.add(
                 "input.budget", f"{total} is less than this release spends, {needed}", "raise one, or lower the other"
             )
-    presence = "privacy" in sound and sound["privacy"].neighbours is Neighbours.ADD_REMOVE
-    if facts.invariants and presence:
+    if facts.invariants and "privacy" in sound and sound["privacy"].neighbours is Neighbours.ADD_REMOVE:
         reason = (
             "'add-remove' promises nothing beside an invariant: data sets that agree on it never differ by one record"
         )
         problems.add("privacy.neighbours", reason, 'use neighbours = "replace", or publish nothing exactly')
-    if presence and estimate.engine == "congenial":
-        reason = (
-            "'add-remove' is not accounted beside engine = \"congenial\": conditioning is proved for replaced records"
-        )
-        problems.add("privacy.neighbours", reason, 'use neighbours = "replace", or engine = "nonnegative-l2"')
     for index, name in enumerate(sound["output"].tables or () if "output" in sound else ()):
         query(f"output.tables.{index + 1}", name)
     return {

@@ -18,10 +18,9 @@ from das.account import account, hierarchical_plan
 from das.accounting.laminar import PROMISED, conditioned_on_tree
 from das.accounting.policies import Policy, guarantee
 from das.congenial.layers import layers_of
-from das.errors import ConfigError, Problem, UsageError
+from das.errors import Problem, UsageError
 from das.places import spine_of
 from das.plan import Plan, float_upper
-from das.query import Neighbours
 from das.resolution import MOST_CELLS_AT_ONCE
 from geography import Spine
 
@@ -82,15 +81,12 @@ def contenders_of(plan: Plan, epsilon: Fraction | None = None) -> tuple[Contende
     Raises
     ------
     ConfigError
-        The plan is no tree, or compares records that are added or removed: conditioning is not accounted for them.
+        The plan is no tree, or conditioning is not accounted for it.
     UsageError
         The plan promises nothing that could be matched.
     """
-    if plan.settings.privacy.neighbours is Neighbours.ADD_REMOVE:
-        reason = "conditioned noise is accounted for replaced records only, so there is nothing to match"
-        raise ConfigError(Problem("privacy.neighbours", reason, 'use neighbours = "replace"'))
     spine, conditioned = spine_of(plan), plan.with_engine("congenial")
-    layers_of(conditioned)  # refuses what is no tree
+    layers_of(conditioned)  # refuses what is no tree, or not accounted
     measured = plan.with_engine("nonnegative-l2")
     if plan.schema.size > MOST_CELLS_AT_ONCE:
         measured = measured.with_information("level")

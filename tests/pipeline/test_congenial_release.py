@@ -187,6 +187,12 @@ def test_presence_is_not_promised_by_conditioned_noise(home: Path) -> None:
         das.load(home / "presence.toml")
 
 
+def test_a_table_of_an_earlier_release_is_no_fact_for_conditioned_noise(home: Path) -> None:
+    earlier = '\n[[published]]\nquery = "detailed"\nlevel = "district"\nsource = "out"\n'
+    with pytest.raises(ConfigError, match="facts that the true counts keep"):
+        congenial(home, more=earlier)
+
+
 def test_every_step_has_its_time(home: Path) -> None:
     times: dict[str, StageTime] = {}
     out = home / "timed"
