@@ -48,7 +48,7 @@ from pipelines.work import Work
 __all__ = ["BeamEngine"]
 
 PUBLIC = 0o755
-REACHES = (20.0, 40.0, 80.0)
+REACHES = (20.0, 40.0, 80.0, 160.0, 320.0)
 """Half the width of the congenial sampler's windows, in standard deviations: the next where one does not hold."""
 
 
