@@ -315,22 +315,28 @@ def bench(name: str, blocks: int | None, as_json: bool, beam: tuple[str, ...]) -
 
 
 @das.command("compare")
+@click.argument("source", required=False, type=click.Path(path_type=Path), metavar="[CONFIG|DIR]")
 @click.option("--out", type=click.Path(path_type=Path), help="Write the comparison as one page (HTML).")
-@click.option("--epsilon", default="1", show_default=True, help="The effective epsilon that all are matched to.")
-@click.option("--runs", type=click.IntRange(min=2), default=300, show_default=True)
+@click.option("--epsilon", help="The effective epsilon that all are matched to.  [default: the plan's own; without: 1]")
+@click.option("--runs", type=click.IntRange(min=2), help="Runs of each contender.  [default: 5; without a config: 300]")
 @as_json
-def compare_(out: Path | None, epsilon: str, runs: int, as_json: bool) -> None:
-    """Compare raw noise, least squares and conditioning on an example table, at the same effective privacy."""
-    from das.congenial.comparison import compare_example, comparison_text
-    from das.congenial.comparison_page import render_comparison
+@beam_options
+def compare_(
+    source: Path | None, out: Path | None, epsilon: str | None, runs: int | None, as_json: bool, beam: tuple[str, ...]
+) -> None:
+    """Compare raw noise, least squares and conditioned noise at the same effective privacy.
 
-    found = compare_example(epsilon=epsilon, runs=runs)
-    if out is not None:
-        out.write_text(render_comparison(found), encoding="utf-8")
+    Without an argument on an example table; with a CONFIG on its own data, which should need no protection, because
+    distances from the truth have none; with the DIR of a run on that run's data, into its confidential folder alone.
+    """
+    from das.congenial.comparisons import compare
+
+    with _progress() as progress:
+        found, text = compare(source, out=out, epsilon=epsilon, runs=runs, options=beam, progress=progress)
     if as_json:
         _print_json(found)
     else:
-        click.echo(comparison_text(found))
+        click.echo(text)
 
 
 @das.command("presets")

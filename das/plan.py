@@ -123,6 +123,22 @@ class Plan:
         estimate = self.settings.estimate.model_copy(update={"information": information})
         return replace(self, settings=self.settings.model_copy(update={"estimate": estimate}))
 
+    def with_engine(self, engine: str) -> Plan:
+        """Return the same plan with another engine; whether that engine can run it is the caller's to ask."""
+        estimate = self.settings.estimate.model_copy(update={"engine": engine})
+        return replace(self, settings=self.settings.model_copy(update={"estimate": estimate}))
+
+    def with_budget(self, budget: Fraction) -> Plan:
+        """Return the same shares of another budget: all noise is scaled."""
+        privacy = self.settings.privacy
+        key = "rho" if self.framework == "zcdp" else "epsilon"
+        scaled = []
+        for m in self.measurements:
+            noise = mechanism_for(self.framework, m.share * budget, m.query, privacy.neighbours)
+            scaled.append(replace(m, cost=m.share * budget, mechanism=noise))
+        settings = self.settings.model_copy(update={"privacy": privacy.model_copy(update={key: budget})})
+        return replace(self, settings=settings, measurements=tuple(scaled))
+
     @property
     def is_congenial(self) -> bool:
         """Whether noise is conditioned to conform, so that the counts themselves are what the mechanism releases."""

@@ -26,6 +26,7 @@ from das.release.counts import stating_noise, table_of_counts
 from das.release.durable import write_atomically
 from das.release.facts_file import read_facts
 from das.release.parts import Part, families, parquet_bytes
+from pipelines.clock import timed
 from pipelines.complaints import complaining
 from pipelines.family import Arrays, sparse_arrays, sparse_counts
 from pipelines.tabulate import AddUp, CarryUp, read_histogram
@@ -71,7 +72,8 @@ class Congenial(beam.PTransform):
                 | f"join {level} with its parents" >> beam.CoGroupByKey()
                 | f"draw {level}" >> beam.ParDo(DrawFamily(work, level, self.reach, self.key)).with_output_types(Keyed)
             )
-            parents = drawn | f"hand {level} down" >> beam.ParDo(HandDown()).with_output_types(Keyed)
+            if level != levels[-1]:
+                parents = drawn | f"hand {level} down" >> beam.ParDo(HandDown(level)).with_output_types(Keyed)
         # The leaves' cells are the whole draw: every other count is a sum of them.
         counts, written = drawn | "cells" >> beam.ParDo(ToCells(work)).with_output_types(Keyed), []
         size = work.plan.schema.size
@@ -97,6 +99,7 @@ class ReadTruth(beam.DoFn):
     def __init__(self, work: Work, histograms: Path, facts: Path) -> None:
         self.work, self.histograms, self.facts = work, histograms, facts
 
+    @timed(lambda self, element: f"read {element.level}")
     def process(self, part: Part) -> Iterator[Keyed]:
         """Yield the parent's position, the children's true counts, and their limits."""
         counts = read_histogram(part, self.histograms)
@@ -160,6 +163,7 @@ class _OfFamily(beam.DoFn):
 class TellParent(_OfFamily):
     """Sum a family's messages and address them to the family above, of which its parent is a child."""
 
+    @timed(lambda self, element: f"tell parents of {self.level}")
     def process(self, element: Joined) -> Iterator[Keyed]:
         """Yield the grandparent's position and what the parent is told."""
         parent, joined = element
@@ -186,6 +190,7 @@ class DrawFamily(_OfFamily):
         super().setup()
         self.streams = RunKey(self.key.read_bytes()).streams(self.work.plan.digest.encode())
 
+    @timed(lambda self, element: f"draw {self.level}")
     def process(self, element: Joined) -> Iterator[Keyed]:
         """Yield the parent's position and the children's draws in their finest layer."""
         parent, joined = element
@@ -222,15 +227,16 @@ def refusing_narrow_windows() -> Iterator[None]:
     try:
         yield
     except WindowTooSmall:
-        reason = "the noise is too small for the sampler to prove its errors under these facts"
-        raise WindowsTooNarrow(
-            Problem("strategy", reason, 'give the levels more even shares, or use engine = "nonnegative-l2"')
-        ) from None
+        raise WindowsTooNarrow(Problem("strategy", "the sampler's windows are too narrow for its proof")) from None
 
 
 class HandDown(beam.DoFn):
     """Hand each child its own draw: it is the parent of the next family."""
 
+    def __init__(self, level: str) -> None:
+        self.level = level
+
+    @timed(lambda self, element: f"hand down {self.level}")
     def process(self, element: Keyed) -> Iterator[Keyed]:
         """Yield each child's position and its sparse draw."""
         arrays = element[1]
@@ -254,6 +260,7 @@ class ToCells(beam.DoFn):
         possible = np.flatnonzero(self.work.plan.schema.possible)
         self.cell_of[finest.index[possible]] = possible
 
+    @timed(lambda self, element: "name cells")
     def process(self, element: Keyed) -> Iterator[Keyed]:
         """Yield the part's number and the family's counts."""
         arrays = element[1]
@@ -273,6 +280,7 @@ class WriteDraws(beam.DoFn):
     def __init__(self, work: Work, level: str) -> None:
         self.work, self.level = work, level
 
+    @timed(lambda self, element: f"write {self.level}")
     def process(self, element: Keyed) -> Iterator[str]:
         """Yield the file's name."""
         index, arrays = element

@@ -48,7 +48,7 @@ from pipelines.work import Work
 __all__ = ["BeamEngine"]
 
 PUBLIC = 0o755
-REACHES = (20.0, 40.0, 80.0)
+REACHES = (20.0, 40.0, 80.0, 160.0, 320.0)
 """Half the width of the congenial sampler's windows, in standard deviations: the next where one does not hold."""
 
 
@@ -168,7 +168,10 @@ class _Run:
         self._execute("measure", (work.partial,), build, parts=len(work.all_parts()))
 
     def _draw(self, work: Work, staging: Staging) -> None:
-        """Noise conditioned to conform; windows that prove too narrow are widened, and nothing was released yet."""
+        """Noise conditioned to conform; windows that prove too narrow are widened, and nothing was released yet.
+
+        Where even the widest are, the run is refused and stays charged: ``das/congenial/tree.md`` says why.
+        """
         from pipelines.congenial import Congenial  # its kernels are compiled when they are first loaded
 
         inside, facts = self.layout.confidential, self.layout.release.facts
@@ -178,9 +181,22 @@ class _Run:
                 self._execute("measure", (work.partial,), lambda p, sweep=sweep: p | sweep, len(work.all_parts()))
                 return
             except WindowsTooNarrow:
-                if reach == REACHES[-1]:
-                    raise
                 staging.clear()
+        raise self._refusal()
+
+    def _refusal(self) -> WindowsTooNarrow:
+        """Say that nothing came of it and that it is paid for all the same; it is not for everybody's ears."""
+        charged = "a test run is charged nothing" if self.custody.seeded else "what it was charged stays charged"
+        reason = (
+            "the congenial sampler cannot prove its errors here, even with its widest windows, and nothing was "
+            f"published. Whether it can is a matter of confidential counts: {charged}, and only people who are "
+            "cleared for the counts may be told"
+        )
+        remedy = (
+            'in another folder, give the levels more even shares, or use engine = "nonnegative-l2"; `das ledger DIR` '
+            "shows what is left for it"
+        )
+        return WindowsTooNarrow(Problem("strategy", reason, remedy))
 
     def estimate(self) -> None:
         """Conforming integer counts, from measurements and facts alone; a congenial draw has them already."""

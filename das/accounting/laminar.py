@@ -18,6 +18,7 @@ from das.accounting.policies import UNPROVED, Guarantee
 __all__ = ["PROMISED", "TreeSampler", "conditioned_on_tree", "geometric_on_tree_upper", "integer_order_epsilon_upper"]
 
 ROUNDING = 2.0**-44
+ACCEPTED = "the sampler refuses neither of the data sets that are compared (its proof needs their true counts)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +137,7 @@ def _gaussian(found: Guarantee, rho: Fraction, sampler: TreeSampler) -> Guarante
         mu_squared=nothing,
         epsilon=epsilon if rho else 0.0,
         status=UNPROVED if several else "proved",
-        assumptions=(*found.assumptions, "rho at integer orders"),
+        assumptions=(*found.assumptions, *_assumed(sampler), "rho at integer orders"),
     )
 
 
@@ -146,9 +147,13 @@ def _geometric(found: Guarantee, loss: Fraction, smallest: Fraction, sampler: Tr
     words = f"and delta {float(spilt):.1e}, which the sampler's windows add" if spilt else "and no delta"
     nothing = NotSupported("conditioned noise of the Laplace kind is accounted by its pure loss")
     pure = Fraction(epsilon) if loss else Fraction(0)
-    return replace(
-        found, rho=nothing, mu_squared=nothing, pure=pure, epsilon=float(pure), assumptions=(*found.assumptions, words)
-    )
+    assumptions = (*found.assumptions, *_assumed(sampler), words)
+    return replace(found, rho=nothing, mu_squared=nothing, pure=pure, epsilon=float(pure), assumptions=assumptions)
+
+
+def _assumed(sampler: TreeSampler) -> tuple[str, ...]:
+    """A sampler that proves its errors before it draws may find that it cannot (``das/congenial/tree.md``)."""
+    return (ACCEPTED,) if sampler.total_variation else ()
 
 
 def _spilt(epsilon: float, sampler: TreeSampler) -> Fraction:

@@ -1,4 +1,4 @@
-"""The comparison as one page that needs no other file, no script and no network."""
+"""Comparisons as one page that needs no other file, no script and no network: the example, and a config's own data."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
+from das.plan import round_up
 from das.report.charts import Bar, bar_chart, dash_sample
 from das.report.lines import Line, line_chart
 
-__all__ = ["render_comparison"]
+__all__ = ["render_comparison", "render_levels"]
 
 TITLE = "Raw noise, least squares, congenial"
 NOTE = "Five counts and all sums are those of the published example; the other counts are made up to fit them."
@@ -20,6 +21,20 @@ CAPTION = (
     "that changes its cell while the public totals stay, is {epsilon:g}. Raw noise and its post-processing lose 2e at "
     "e a cell; conditioning on totals and nonnegativity may lose 2e + log(2 − exp(−2e)), so congenial noise is wider. "
     "The dashed bar keeps the raw noise’s scale instead, and loses up to {other}."
+)
+LEVELS_CAPTION = (
+    "Distances are of a geounit’s table from the truth, averaged over the geounits of a level and over {runs} runs. "
+    "Privacy is matched: the noise of congenial draws is scaled until their effective epsilon is at most "
+    "{epsilon:.4f}, that of raw noise and of everything computed from it."
+)
+DASHED = " The dashed bar keeps the raw noise’s scale instead, at an effective epsilon of {other}."
+GROUNDS = (
+    "Matched is the effective epsilon of the {promise}, at delta {delta:g}, as a privacy report states it before any "
+    "record is read. Status: {status}. The other promises follow from the same noise and are not matched one by one."
+)
+SHARPER = (
+    " For noise that is not conditioned there is a sharper account, by exact privacy-loss distributions: epsilon "
+    "{tight}. Matched to that, congenial noise would be wider."
 )
 
 
@@ -42,7 +57,7 @@ def render_comparison(found: Mapping[str, Any], *, title: str = TITLE, note: str
     True
     """
     rows, epsilon = found["contenders"], found["epsilon"]
-    others = [f"{row['epsilon']:.2f}" for row in rows if row["epsilon"] is not None and row["epsilon"] > epsilon]
+    others = [f"{row['epsilon']:.2f}" for row in rows if _is_dearer(row, epsilon)]
     caption = CAPTION.format(epsilon=epsilon, other=" and ".join(others))
     if not others:
         caption = caption[: caption.index(" The dashed bar")]
@@ -51,23 +66,68 @@ def render_comparison(found: Mapping[str, Any], *, title: str = TITLE, note: str
         title=title,
         note=note,
         caption=caption,
-        l1=_bars("l1", "Mean L1 distance", rows, epsilon),
-        l2=_bars("l2", "Mean L2 distance", rows, epsilon),
+        blocks=[_block("", f"over {rows[0]['runs']} tables each", rows, epsilon)],
+        promises=(),
         chain=_chain(found["chain"]) if found.get("chain") else None,
     )
 
 
-def _bars(key: str, title: str, rows: list[Mapping[str, Any]], epsilon: float) -> str:
+def render_levels(found: Mapping[str, Any]) -> str:
+    """Write the page of a comparison on a hierarchy: a pair of charts for each level and query.
+
+    Parameters
+    ----------
+    found : Mapping
+        What `das.congenial.comparison_levels.compare_levels` gives.
+    """
+    matched, epsilon = found["matched"], found["epsilon"]
+    tight = matched["tight_epsilon_of_raw_noise"]
+    others = [f"{each['epsilon']:.2f}" for each in found["contenders"] if _is_dearer(each, epsilon)]
+    caption = LEVELS_CAPTION.format(runs=found["runs"], epsilon=epsilon)
+    status = "; ".join(f"{name} {words}" for name, words in matched["status"].items())
+    return _template().render(
+        found=found,
+        title=TITLE,
+        note=found["comparison"] + ".",
+        caption=caption + (DASHED.format(other=" and ".join(others)) if others else ""),
+        blocks=[
+            _block(f"{level['level']}: {level['query']}", _of(level), level["contenders"], epsilon, f"-{number}")
+            for number, level in enumerate(found["levels"])
+        ],
+        promises=found["promises"],
+        grounds=GROUNDS.format(promise=matched["promise"], delta=matched["delta"], status=status)
+        + (SHARPER.format(tight=round_up(tight, 3)) if isinstance(tight, float) else ""),
+        chain=None,
+    )
+
+
+def _of(level: Mapping[str, Any]) -> str:
+    geounits = level["geounits"]
+    return f"of the table of a {level['level']}" + (f", mean of {geounits:,}" if geounits > 1 else "")
+
+
+def _is_dearer(row: Mapping[str, Any], epsilon: float) -> bool:
+    return row["epsilon"] is not None and row["epsilon"] > epsilon
+
+
+def _block(heading: str, of: str, rows: list[Mapping[str, Any]], epsilon: float, suffix: str = "") -> dict[str, Any]:
+    """Both charts of one table, and the numbers."""
+    label = f"{heading}: the same as a table" if heading else "The same as a table"
+    charts = {key: _bars(key, f"Mean {key.upper()} distance", rows, epsilon, suffix) for key in ("l1", "l2")}
+    return {"heading": heading, "of": of, "label": label, "rows": rows, **charts}
+
+
+def _bars(key: str, title: str, rows: list[Mapping[str, Any]], epsilon: float, suffix: str) -> str:
     bars = [
         Bar(
             row["name"],
             row[key],
             f"{row[key]:.1f}",
-            "matched" if row["epsilon"] is None or row["epsilon"] <= epsilon else "other",
+            "other" if _is_dearer(row, epsilon) else "matched",
         )
         for row in rows
     ]
-    return bar_chart(key, title, bars)
+    return bar_chart(key + suffix, title, bars)
 
 
 def _chain(chain: Mapping[str, Any]) -> dict[str, Any]:

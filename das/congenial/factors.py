@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from das.errors import ConfigError, Problem
 from das.noise.certified import Weights, enclose_exp_minus
 
-__all__ = ["FACTOR_ERROR", "LONGEST", "factor_table"]
+__all__ = ["FACTOR_ERROR", "LONGEST", "factor_table", "is_tabled"]
 
 FACTOR_ERROR = 2.0**-52
 LONGEST = 2**18
@@ -41,6 +41,17 @@ def _exp_minus(x: Fraction) -> _Enclosure:
     return _Enclosure(1 << _BITS, 1 << _BITS, -_BITS).times(_Enclosure(lower, upper, -bits))
 
 
+def is_tabled(weights: Weights) -> bool:
+    """Whether the noise is in the proved range: its weights reach 2^-1000 within 2^18 counts.
+
+    Examples
+    --------
+    >>> is_tabled(Weights(Fraction(1, 2 * 4**2), Fraction(0))), is_tabled(Weights(Fraction(0), Fraction(1, 400)))
+    (True, False)
+    """
+    return weights.reach(1000) <= LONGEST
+
+
 @lru_cache(maxsize=64)
 def factor_table(weights: Weights) -> NDArray[np.float64]:
     """Return w(0) = 1, w(1), w(2), ... as far as they are above 2^-1000.
@@ -56,7 +67,7 @@ def factor_table(weights: Weights) -> NDArray[np.float64]:
     >>> len(table), float(table[1])
     (38, 0.6065306597126334)
     """
-    if weights.reach(1000) > LONGEST:
+    if not is_tabled(weights):
         raise ConfigError(
             Problem("noise", "it spreads over more than 2^18 counts on either side", "take less noise, or scale it")
         )

@@ -11,25 +11,20 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from das.encoding import Encoded
-from das.engine import Engine, Progress, find_engine
+from das.engine import Progress
 from das.errors import Problem, UsageError
 from das.evaluation.intervals import Covered, covered
 from das.evaluation.tally import NOTHING, Tally, mean_and_error
 from das.evaluation.text import finite, table
-from das.evaluation.truth import Compared, compare_counts, queries_of, read_truth
+from das.evaluation.world import World, for_testing
 from das.plan import Plan
-from das.release.durable import make_private
 from das.release.layout import Layout
-from geography import Spine
 
 __all__ = ["compare", "comparison_text", "simulate", "simulation_text"]
 
@@ -104,8 +99,8 @@ def compare(
     workdir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="simulation-", dir=workdir) as private:
         home = Path(private)
-        testing = {name: _for_testing(plan, home / "ledger.sqlite") for name, plan in plans.items()}
-        world = _World.tabulate(testing, home, options)
+        testing = {name: for_testing(plan, home / "ledger.sqlite") for name, plan in plans.items()}
+        world = World.tabulate(testing, home, options)
         tallies: dict[str, dict[tuple[str, str], Tally]] = {name: {} for name in plans}
         intervals: dict[str, list[dict[tuple[str, str], Covered]]] = {name: [] for name in plans}
         seconds: dict[str, list[float]] = {name: [] for name in plans}
@@ -137,67 +132,6 @@ def compare(
     ]
     content: dict[str, Any] = finite({"simulation": said, "runs": runs, "plans": results, "changes": changes})
     return content
-
-
-def _for_testing(plan: Plan, ledger: Path) -> Plan:
-    """The same plan under another name and with a ledger of its own, so that no data set's ledger hears of it."""
-    settings = plan.settings
-    unnamed = settings.release.model_copy(update={"name": "simulation"})
-    unbooked = settings.input.model_copy(update={"ledger": str(ledger), "dataset": "simulation", "budget": None})
-    return replace(plan, settings=settings.model_copy(update={"release": unnamed, "input": unbooked}))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _World:
-    """The plans, and the truth that they share, tabulated once for each."""
-
-    engine: Engine
-    plans: Mapping[str, Plan]
-    histograms: Mapping[str, Path]
-    spine: Spine
-    truth: Mapping[str, Encoded]
-
-    @classmethod
-    def tabulate(cls, plans: Mapping[str, Plan], home: Path, options: Sequence[str]) -> _World:
-        """Tabulate for each plan, and refuse those that do not share the truth of the first."""
-        engine, histograms = find_engine(), {}
-        for number, (name, plan) in enumerate(plans.items()):
-            folder = home / f"truth-{number}"
-            engine.run(plan, folder, upto="tabulate", options=options, testing_key="simulate")
-            histograms[name] = Layout(folder).confidential.histograms
-        first, *others = plans
-        spine = Spine.load(histograms[first] / "spine.parquet")
-        truth = read_truth(plans[first], histograms[first])
-        leaf = truth[plans[first].levels[-1]]
-        for name in others:
-            same = plans[name].schema == plans[first].schema
-            same = same and Spine.load(histograms[name] / "spine.parquet") == spine
-            if same:
-                other = read_truth(plans[name], histograms[name])[plans[first].levels[-1]]
-                same = all(np.array_equal(getattr(leaf, part), getattr(other, part)) for part in leaf.__slots__)
-            if not same:
-                reason = f"is not about the same data, geography and schema as {first!r}"
-                remedy = "compare plans that differ in strategy or estimation"
-                raise UsageError(Problem(f"plan {name!r}", reason, remedy))
-        return cls(engine=engine, plans=plans, histograms=histograms, spine=spine, truth=truth)
-
-    def run(self, name: str, folder: Path, key: str, options: Sequence[str]) -> float:
-        """Measure, unless that was done here, and estimate; returns the seconds that estimation took."""
-        plan, inside = self.plans[name], Layout(folder).confidential
-        if not folder.exists():
-            folder.mkdir()
-            make_private(inside.path)
-            shutil.copytree(self.histograms[name], inside.histograms)
-            self.engine.run(plan, folder, upto="measure", options=options, testing_key=key)
-        began = perf_counter()
-        self.engine.run(plan, folder, upto="estimate", options=options, testing_key=key)
-        return perf_counter() - began
-
-    def compared(self, name: str, folder: Path) -> Iterator[Compared]:
-        """Compare what was estimated with the truth, for every query of any of the plans."""
-        queries = {q.name: q for plan in self.plans.values() for q in queries_of(plan)}
-        release = Layout(folder).release
-        return compare_counts(self.plans[name], self.spine, self.truth, release, queries.values())
 
 
 def _result(

@@ -12,7 +12,7 @@ import das
 from das.config import load
 from das.engine import find_engine
 from das.errors import UsageError
-from das.evaluation import simulate as module
+from das.evaluation import world as module
 from das.evaluation.evaluate import evaluate
 from das.evaluation.simulate import compare, comparison_text, simulate, simulation_text
 from das.starter import write_starter

@@ -9,11 +9,15 @@ import pandas as pd
 import pytest
 
 import das
+import pipelines.run
 from das.congenial.layers import layers_of
-from das.errors import BudgetError, ConfigError, UsageError
+from das.engine import StageTime, find_engine
+from das.errors import BudgetError, ConfigError, UsageError, WindowsTooNarrow
 from das.evaluation.evaluate import evaluate
 from das.joint import joint_account, read_source
 from das.plan import Plan
+from das.release.custody import ledger_path
+from das.release.ledger import Ledger
 from das.release.manifest import verify_release
 from das.starter import write_starter
 
@@ -124,6 +128,81 @@ def test_a_congenial_release_is_accounted_by_itself(release: das.Release, home: 
     assert joint_account([source]).sections["effective"]
     with pytest.raises(UsageError, match="by itself"):
         joint_account([source, source])
+
+
+def test_a_refusal_stays_charged_and_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_starter(tmp_path / "country")
+    plan, out = congenial(tmp_path / "country"), tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(pipelines.run, "REACHES", (0.5, 1.0))
+        for _ in range(2):  # the same command again is the same run: refused again, charged once
+            with pytest.raises(WindowsTooNarrow, match="stays charged") as caught:
+                das.run(plan, out=out)
+            assert caught.value.exit_code == 4
+            (problem,) = caught.value.problems  # no place and no number: both would be confidential
+            assert not any(character.isdigit() for character in problem.reason)
+    book = Ledger.open(ledger_path(plan))
+    assert [entry.kind for entry in book.entries()] == ["open", "reserve"]
+    assert book.spent("data") == plan.budget
+    assert sorted(path.name for path in (out / "release").iterdir()) == ["facts"]
+    release = das.run(plan, out=out)  # wider windows, the same key, and nothing more to pay
+    assert [entry.kind for entry in book.entries()] == ["open", "reserve", "commit"]
+    assert book.spent("data") == plan.budget
+    assert verify_release(release.folder) == []
+
+
+def test_a_refused_test_run_was_charged_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipelines.run, "REACHES", (0.5,))
+    with pytest.raises(WindowsTooNarrow, match="charged nothing"):
+        das.run(congenial(home), out=home / "refused", testing_key="one")
+
+
+def test_windows_that_are_too_narrow_at_first_give_the_same_draw(
+    release: das.Release, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipelines.run, "REACHES", (0.5, *pipelines.run.REACHES))
+    widened = das.run(congenial(home), out=home / "widened", testing_key="one")
+    assert widened.counts("village").equals(release.counts("village"))
+
+
+def test_what_is_refused_for_public_reasons_is_refused_when_it_is_read(home: Path) -> None:
+    text = (home / "config.toml").read_text()
+    (home / "config.toml").write_text(text.replace('epsilon = "2"', 'epsilon = "1/100"'))
+    try:
+        with pytest.raises(ConfigError, match="can prove") as caught:
+            congenial(home)
+    finally:
+        (home / "config.toml").write_text(text)
+    levels = ("province", "district", "village")
+    assert [problem.where for problem in caught.value.problems] == [f"strategy.queries.{level}" for level in levels]
+
+
+def test_presence_is_not_promised_by_conditioned_noise(home: Path) -> None:
+    text = (home / "config.toml").read_text()
+    bare = text[: text.index("[[invariant]]")].replace('"replace"', '"add-remove"').replace(MIXED, 'detailed = "1"\n')
+    (home / "presence.toml").write_text(bare)
+    assert not das.load(home / "presence.toml").is_congenial
+    (home / "presence.toml").write_text(bare + '[estimate]\nengine = "congenial"\n')
+    with pytest.raises(ConfigError, match="not accounted"):
+        das.load(home / "presence.toml")
+
+
+def test_a_table_of_an_earlier_release_is_no_fact_for_conditioned_noise(home: Path) -> None:
+    earlier = '\n[[published]]\nquery = "detailed"\nlevel = "district"\nsource = "out"\n'
+    with pytest.raises(ConfigError, match="facts that the true counts keep"):
+        congenial(home, more=earlier)
+
+
+def test_every_step_has_its_time(home: Path) -> None:
+    times: dict[str, StageTime] = {}
+    out = home / "timed"
+    find_engine().run(congenial(home), out, testing_key="one", stopwatch=lambda time: times.update({time.stage: time}))
+    steps = times["measure"].steps
+    levels = ("province", "district", "village")
+    expected = {f"{verb} {level}" for verb in ("read", "draw", "hand down", "write") for level in levels}
+    expected |= {f"{verb} {level}" for verb in ("tell parents of", "carry up") for level in levels[1:]} | {"name cells"}
+    assert set(steps) == expected - {"hand down village"}  # nobody is below a leaf
+    assert all(step.calls and step.seconds > 0 for step in steps.values())
 
 
 @pytest.mark.slow
