@@ -123,14 +123,15 @@ def _of_measurements(problem: FamilyProblem, settled: NDArray[np.bool_] | None, 
         ],
         dtype=np.float64,
     )
-    reference = np.zeros((m, n))
+    reference: Floats = np.zeros((m, n))
     detailed = np.flatnonzero(per == m)
     for q in detailed[-1:]:
         at = slice(chain.starts[q], chain.starts[q + 1])
         reference[chain.node[at]] = values[at]
     if settled is not None and x is not None:
         reference[settled] = x[:, settled].T
-    pull, sums = np.empty((m, n)), np.empty((2, chain.nodes, n))
+    pull: Floats = np.empty((m, n))
+    sums = np.empty((2, chain.nodes, n))
     constant = misfits(values, chain.node, weight, chain.edges, reference, sums[0], sums[1], pull)
     if settled is not None:
         left = ~settled

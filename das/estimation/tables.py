@@ -50,7 +50,9 @@ class Tables:
         """
         n, m = free.shape
         left = slice(None) if settled is None else ~settled
-        members, lower, upper = [np.zeros((0, m), dtype=bool)], [np.zeros((n, 0))], [np.zeros((n, 0))]
+        members = [np.zeros((0, m), dtype=bool)]
+        lower: list[Floats] = [np.zeros((n, 0))]
+        upper: list[Floats] = [np.zeros((n, 0))]
         for facts in known:
             says_more = ((facts.lower > 0) | ((facts.upper > 0) & (facts.upper < NO_LIMIT))).any(axis=0)
             says = np.flatnonzero(says_more)
