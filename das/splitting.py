@@ -64,7 +64,7 @@ def sweep_up(facts: Facts, spine: Spine) -> Upsweep:
 def _carry(part: Part, spine: Spine, found: Upsweep) -> None:
     """Carry the attainable sums of one part up the spine, level by level."""
     below: Attainable | None = None
-    inexact = np.zeros(spine.size(spine.levels[-1]), dtype=bool)
+    inexact: NDArray[np.bool_] = np.zeros(spine.size(spine.levels[-1]), dtype=bool)
     for at in reversed(range(len(spine.levels))):
         level = spine.levels[at]
         limits = limits_of(found.facts[level], slice(None))

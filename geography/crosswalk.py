@@ -163,7 +163,7 @@ def _require_clean(columns: dict[str, Codes], source: Source) -> None:
 
 def _nest(paths: Sequence[Codes]) -> list[Codes]:
     nested: list[Codes] = []
-    above = np.zeros(len(paths[0]), dtype="<U1")
+    above: Codes = np.zeros(len(paths[0]), dtype="<U1")
     for column in paths:
         whole = np.strings.add(above, column)
         nested.append(np.where(column == "", "", whole))
@@ -250,8 +250,9 @@ def _climb(claims: Claims) -> list[Codes]:
     is_parent[claims.parent[claims.parent >= 0]] = True
     leaves = np.flatnonzero(~is_parent[claims.child])
     claim_of = claims.first_claim()
-    paths = [np.zeros(len(leaves), dtype=claims.geocode.dtype) for _ in claims.levels]
-    claim, here = leaves, np.arange(len(leaves))
+    paths: list[Codes] = [np.zeros(len(leaves), dtype=claims.geocode.dtype) for _ in claims.levels]
+    claim: Indices = leaves
+    here: Indices = np.arange(len(leaves))
     while len(claim):
         for level, column in enumerate(paths):
             at_level = claims.level[claim] == level

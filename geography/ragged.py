@@ -45,7 +45,7 @@ def find_collisions(
     geo.csv, row 3: county 't' and the one in row 2 differ: one skips this level or ends above it; give ...
     """
     problems: list[Problem] = []
-    above = np.zeros(len(paths[0]), dtype="<U1")
+    above: Codes = np.zeros(len(paths[0]), dtype="<U1")
     for level, column, is_real in zip(levels, paths, real, strict=True):
         _, first, inverse = np.unique(column, return_index=True, return_inverse=True)
         original = first[inverse]

@@ -107,7 +107,7 @@ class Spine:
         order = np.lexsort(tuple(reversed(paths)))
         begins = np.zeros(len(order), dtype=np.bool_)
         begins[:1] = True
-        above = np.full(len(order), -1, dtype=np.int64)
+        above: Indices = np.full(len(order), -1, dtype=np.int64)
         tiers = []
         for level, name in enumerate(levels):
             column = paths[level][order]
@@ -160,7 +160,7 @@ class Spine:
 
     def leaf_ranges(self, level: str) -> Indices:
         """Return n + 1 offsets into the leaves: the leaves of unit i are ``offsets[i]:offsets[i + 1]``."""
-        offsets = np.arange(len(self.leaves) + 1, dtype=np.int64)
+        offsets: Indices = np.arange(len(self.leaves) + 1, dtype=np.int64)
         for first_child in reversed(self._first_child[self._position(level) :]):
             offsets = offsets[first_child]
         return offsets

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -23,11 +24,14 @@ from das.errors import Problem, ProblemsFound, UsageError
 from das.release.files import make_private
 from pipelines.jars import cache_folder, jars, java
 
-__all__ = ["JOB_ENDPOINT", "TASK_MANAGERS", "Process", "down", "is_up", "pid_of", "up"]
+__all__ = ["JOB_ENDPOINT", "TASK_MANAGERS", "Process", "beam_that_runs", "down", "is_up", "pid_of", "up"]
 
 JOB_ENDPOINT = "localhost:8099"
 REST = "localhost:8081"
 RPC_PORT = 6123
+JOB_SERVER = "jobserver"
+RELEASE = rb"/flink-[^/]+-beam-([^/]+)/"
+"""Part of the class path of everything that is started from :func:`pipelines.jars.jars`."""
 START_SECONDS = 120
 STOP_SECONDS = 20
 FLINK = "org.apache.flink.runtime"
@@ -113,7 +117,7 @@ def _processes() -> tuple[Process, ...]:
         Process("jobmanager", f"{FLINK}.entrypoint.StandaloneSessionClusterEntrypoint", "384m", conf),
         *(Process(name, TASK_MANAGER, "640m", conf) for name in TASK_MANAGERS),
         Process(
-            "jobserver",
+            JOB_SERVER,
             "org.apache.beam.runners.flink.FlinkJobServerDriver",
             "384m",
             tuple(f"--{name}={value}" for name, value in server.items()),
@@ -173,6 +177,13 @@ def pid_of(name: str) -> int | None:
     return pid if _is_ours(pid) else None
 
 
+def beam_that_runs() -> str | None:
+    """The release of Beam that this machine's job server was started from, if one runs; it cannot be asked itself."""
+    pid = pid_of(JOB_SERVER)
+    found = pid and re.search(RELEASE, _command_of(pid))
+    return found[1].decode() if found else None
+
+
 def _start(process: Process, command: str, classes: Path) -> None:
     flags = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
     flags += [f"-Xmx{process.heap}", "-XX:+UseSerialGC", f"-Djava.io.tmpdir={_folder() / 'tmp'}"]
@@ -188,7 +199,7 @@ def _start(process: Process, command: str, classes: Path) -> None:
 
 
 def _require_free_ports(starting: set[str]) -> None:
-    ports = {"jobmanager": (REST, f"localhost:{RPC_PORT}"), "jobserver": (JOB_ENDPOINT,)}
+    ports = {"jobmanager": (REST, f"localhost:{RPC_PORT}"), JOB_SERVER: (JOB_ENDPOINT,)}
     taken = [address for name in starting for address in ports.get(name, ()) if _listens(address)]
     if taken:
         raise UsageError(Problem(taken[0], "another program listens there", "stop it, or use its cluster"))
@@ -214,10 +225,14 @@ def _pid_file(name: str) -> Path:
     return _folder() / f"{name}.pid"
 
 
+def _command_of(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
 def _is_ours(pid: int) -> bool:
     """Whether the process lives and is one of the cluster's; another may have got the number since."""
     try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        command = _command_of(pid).split(b"\0")
         state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except OSError:
         return False

@@ -28,9 +28,8 @@ from das.release.facts_file import read_facts
 from das.release.parts import Part, families, parquet_bytes
 from pipelines.clock import timed
 from pipelines.complaints import complaining
-from pipelines.family import Arrays, sparse_arrays, sparse_counts
+from pipelines.family import Arrays, Join, Joined, sparse_arrays, sparse_counts
 from pipelines.tabulate import AddUp, CarryUp, read_histogram
-from pipelines.view import Joined
 from pipelines.work import Work
 
 __all__ = ["Congenial"]
@@ -61,7 +60,7 @@ class Congenial(beam.PTransform):
             joined = {"family": truth[level]} | ({"below": below[level]} if level in below else {})
             below[above] = (
                 joined
-                | f"join {level} with its children" >> beam.CoGroupByKey()
+                | f"join {level} with its children" >> Join()
                 | f"tell {above}" >> beam.ParDo(TellParent(work, level, self.reach)).with_output_types(Keyed)
             )
         parents = start | "above the top" >> beam.Create([(0, Arrays({}))]).with_output_types(Keyed)
@@ -69,7 +68,7 @@ class Congenial(beam.PTransform):
             joined = {"parent": parents, "family": truth[level]} | ({"below": below[level]} if level in below else {})
             drawn = (
                 joined
-                | f"join {level} with its parents" >> beam.CoGroupByKey()
+                | f"join {level} with its parents" >> Join()
                 | f"draw {level}" >> beam.ParDo(DrawFamily(work, level, self.reach, self.key)).with_output_types(Keyed)
             )
             if level != levels[-1]:

@@ -29,7 +29,7 @@ from das.release.measurements import read_measurements
 from das.release.parts import Part, families, parquet_bytes
 from pipelines.clock import timed
 from pipelines.complaints import complaining
-from pipelines.family import Arrays, sparse_counts
+from pipelines.family import Arrays, Join, Joined, sparse_counts
 from pipelines.messages import Keyed, handed_down, handed_to, told_by, told_up
 from pipelines.view import FamilyView, knowledge_arrays, knowledge_of, knowledge_of_all
 from pipelines.work import Work
@@ -67,7 +67,7 @@ class DownSweep(beam.PTransform):
             joined = {"above": handed} | ({"below": told[level]} if work.full and below else {})
             solved = (
                 joined
-                | f"join {level} with its parents" >> beam.CoGroupByKey()
+                | f"join {level} with its parents" >> Join()
                 | f"estimate {level}" >> beam.ParDo(EstimatePart(work, self.release, level)).with_output_types(Keyed)
             )
             write = WritePart(work, level, self.estimates)
@@ -125,7 +125,7 @@ class EstimatePart(FamiliesOfPart):
     """Solve and round each family of a part; yield their counts, linear estimates, and how each was solved."""
 
     @timed(lambda self, element: f"estimate {self.level}")
-    def process(self, element: tuple[int, Mapping[str, Iterable[Arrays]]]) -> Iterator[Keyed]:
+    def process(self, element: Joined) -> Iterator[Keyed]:
         """Yield the part's number and all that was found."""
         index, joined = element
         above, told = handed_to(joined["above"]), told_by(joined.get("below", ()))

@@ -7,7 +7,7 @@ children's measurements, limits or counts.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import apache_beam as beam
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from das.encoding import Encoded
 
-__all__ = ["Arrays", "ArraysCoder", "sparse_arrays", "sparse_counts"]
+__all__ = ["Arrays", "ArraysCoder", "Join", "Joined", "sparse_arrays", "sparse_counts"]
 
 
 class Arrays:
@@ -91,6 +91,36 @@ class ArraysCoder(beam.coders.Coder):
 
 
 beam.coders.registry.register_coder(Arrays, ArraysCoder)
+
+Joined = tuple[int, dict[str, Iterable[Arrays]]]
+"""A key, and what was joined under it by the names of where it came from."""
+
+
+class Join(beam.PTransform):
+    """Bring together what several collections hold for each key.
+
+    Beam's own CoGroupByKey forgets what it was given, and its workers then pickle elements to learn their size.
+    """
+
+    def expand(self, named: Mapping[str, beam.PCollection[tuple[int, Arrays]]]) -> beam.PCollection[Joined]:
+        """Name each collection's elements, and group them all."""
+        tagged = [
+            found | f"name {name}" >> beam.Map(_tag, name).with_output_types(tuple[int, tuple[str, Arrays]])
+            for name, found in named.items()
+        ]
+        together = tagged | beam.Flatten() | beam.GroupByKey()
+        return together | beam.Map(_by_name, tuple(named)).with_output_types(Joined)
+
+
+def _tag(element: tuple[int, Arrays], name: str) -> tuple[int, tuple[str, Arrays]]:
+    return element[0], (name, element[1])
+
+
+def _by_name(element: tuple[int, Iterable[tuple[str, Arrays]]], names: tuple[str, ...]) -> Joined:
+    found: dict[str, list[Arrays]] = {name: [] for name in names}
+    for name, arrays in element[1]:
+        found[name].append(arrays)
+    return element[0], found
 
 
 def sparse_arrays(counts: Encoded) -> Arrays:

@@ -1,9 +1,8 @@
 """The Java side of Flink: downloaded once by pip and Maven, checked against one digest, kept in the user's cache.
 
-Flink's own jars come with its Python distribution; Beam's job server is resolved from Maven with all that it needs. It
-is an older release of Beam than the Python one: the last that can be had complete, in parts instead of one large jar,
-wherever Maven mirrors hold what is in common use. That the two understand each other is checked before each run by
-:mod:`pipelines.preflight`, and that they give the same bytes by the tests.
+Flink's own jars come with its Python distribution; Beam's job server is resolved from Maven with all that it needs, in
+parts instead of one large jar. It is of the same release as the Python Beam, which is pinned to it: the newest that can
+be had complete wherever Maven mirrors hold what is in common use.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 from das.errors import Problem, UsageError
@@ -24,6 +24,7 @@ __all__ = ["BEAM", "FLINK", "jars", "java"]
 
 FLINK = "1.19.3"
 BEAM = "2.62.0"
+"""Also the pin in pyproject.toml."""
 FLINK_SHA256 = "4a58e3a1fb7d83340bc96b6c080624c6d792d69fae5d294b96224775204a9c60"
 """Of the source distribution apache-flink-libraries."""
 JARS_SHA256 = "d4fd4b0b079a416cb20fb68aa81275a1df8460289f410fa1b2c0e6b5603bb6d4"
@@ -59,6 +60,9 @@ def cache_folder() -> Path:
 
 def jars() -> Path:
     """Where the jars are, downloaded if need be and checked in any case."""
+    if version("apache-beam") != BEAM:
+        reason = f"is {version('apache-beam')} here, and the job server is of {BEAM}"
+        raise UsageError(Problem("apache-beam", reason, "install requirements.lock: `bash scripts/setup` does"))
     # Beam sends its own class path to the cluster with every job, a few hundred megabytes, unless the path contains
     # "gradle/wrapper". The cluster has these jars already: it is started from the same folder.
     folder = cache_folder() / f"flink-{FLINK}-beam-{BEAM}" / "gradle" / "wrapper"

@@ -26,6 +26,7 @@ from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from das.errors import Interrupted, Problem, UsageError
+from pipelines.cluster import JOB_ENDPOINT, beam_that_runs
 from pipelines.lease import lease_in
 from pipelines.pool import WORKER_LOST
 from pipelines.runners import is_elsewhere, runner_and_options
@@ -37,7 +38,10 @@ PACKAGES = ("das", "apache-beam", "numpy", "scipy", "pyarrow", "ortools", "numba
 """Packages of which another version may give other bytes, or none."""
 EMBEDDED = "embed"
 """Beam's name for a job server within this process."""
+HUSHED = ("wait_until_finish", "_run_job")
+"""Beam's names for the threads that follow a job, or run it."""
 START = "bash scripts/flink up"
+STOP = "bash scripts/flink down"
 CONNECT_SECONDS = 5
 DESCRIBE_SECONDS = 30
 PROBE_SECONDS = 300
@@ -78,12 +82,13 @@ class Count(beam.DoFn):
 def quiet() -> Iterator[None]:
     """Keep Beam from repeating what an engine says: a step's traceback may quote data, and problems come as files.
 
-    Beam's reader of messages logs them as its own, and dies with a traceback when the job server does.
+    Beam's reader of messages logs them as its own, and dies with a traceback when the job server does; a job server
+    within this process dies with that of the step.
     """
     before, hook = logging.root.manager.disable, threading.excepthook
 
     def swallow(ended: threading.ExceptHookArgs) -> None:
-        if ended.thread is None or not ended.thread.name.startswith("wait_until_finish"):
+        if ended.thread is None or not any(part in ended.thread.name for part in HUSHED):
             hook(ended)
 
     logging.disable(logging.CRITICAL)
@@ -111,6 +116,8 @@ def _require_fit(arguments: Sequence[str], out: Path) -> None:
     """Raise a UsageError that names the remedy if the engine cannot be reached or is not fit for this run."""
     _, options = runner_and_options(arguments)
     endpoint = options.view_as(PortableOptions).job_endpoint
+    if endpoint == JOB_ENDPOINT:
+        _require_same_beam(beam_that_runs())
     if endpoint and endpoint != EMBEDDED:
         _require_job_server(endpoint)
     probe = out / f".probe-{uuid.uuid4().hex}"
@@ -125,6 +132,14 @@ def _require_fit(arguments: Sequence[str], out: Path) -> None:
         problems = [Problem("the engine", "did not group a small job's elements", "use another version of it")]
     if problems:
         raise UsageError(problems)
+
+
+def _require_same_beam(runs: str | None) -> None:
+    """Refuse this machine's job server if it is of another release; one elsewhere does not say which it is of."""
+    ours = version("apache-beam")
+    if runs not in (None, ours):
+        remedy = f"stop it with `{STOP}`, run `bash scripts/setup`, then `{START}`"
+        raise UsageError(Problem("the job server", f"is of Beam {runs}, and apache-beam here is {ours}", remedy))
 
 
 def _require_job_server(endpoint: str) -> None:

@@ -18,7 +18,7 @@ from apache_beam.runners.runner import PipelineRunner
 
 from das.errors import Problem, UsageError
 from pipelines import flink
-from pipelines.pool import ForkedEnvironment, prepare
+from pipelines.pool import PICKLER, ForkedEnvironment, prepare
 
 __all__ = ["is_elsewhere", "runner_and_options"]
 
@@ -37,7 +37,8 @@ def runner_and_options(arguments: Sequence[str]) -> tuple[PipelineRunner, Pipeli
     named = [a.split("=", 1)[1] for a in arguments if a.startswith("--runner=")] or ["in-memory"]
     others = [a for a in arguments if not a.startswith("--runner=")]
     name = named[-1].lower()
-    options = PipelineOptions(flink.as_arguments(flink.DEFAULTS) + others if name == FLINK else others)
+    defaults = {"pickle_library": PICKLER} | dict(flink.DEFAULTS if name == FLINK else {})
+    options = PipelineOptions(flink.as_arguments(defaults) + others)
     unknown = options.get_all_options(drop_default=True, retain_unknown_options=True).keys() - (
         options.get_all_options(drop_default=True).keys()
     )

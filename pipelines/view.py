@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,9 +20,7 @@ from das.selection import is_selection, parse_limited
 from pipelines.family import Arrays
 from pipelines.work import Work
 
-__all__ = ["FamilyView", "Joined", "knowledge_arrays", "knowledge_of", "knowledge_of_all"]
-
-Joined = tuple[int, dict[str, Iterable[Arrays]]]
+__all__ = ["FamilyView", "knowledge_arrays", "knowledge_of", "knowledge_of_all"]
 
 
 class FamilyView:

@@ -114,7 +114,7 @@ class _Lattice:
 
     def plus(self, other: _Lattice) -> _Lattice:
         """Sum of two independent losses on one lattice."""
-        masses, lower, infinite = _cut(np.convolve(self.masses, other.masses))
+        masses, lower, infinite = _cut(_convolved(self.masses, other.masses))
         return _Lattice(
             self.start + other.start + lower * self.spacing,
             self.spacing,
@@ -235,16 +235,20 @@ def _gridded(lattice: _Lattice, step: float) -> LossDistribution:
     return LossDistribution(step, int(below[0]), masses, lattice.infinite, slack)
 
 
+def _convolved(one: Masses, other: Masses) -> Masses:
+    return np.asarray(np.convolve(one, other), dtype=np.float64)
+
+
 def _sum(one: LossDistribution, other: LossDistribution) -> LossDistribution:
     """Loss of two independent measurements, on their common grid."""
     occupied = np.flatnonzero(other.masses)
     if 4 * len(occupied) < len(other.masses):
         # few atoms far apart: add shifted copies
-        spread = np.zeros(len(one.masses) + len(other.masses) - 1)
+        spread: Masses = np.zeros(len(one.masses) + len(other.masses) - 1)
         for place in occupied:
             spread[place : place + len(one.masses)] += other.masses[place] * one.masses
     else:
-        spread = np.convolve(one.masses, other.masses)
+        spread = _convolved(one.masses, other.masses)
     masses, lower, infinite = _cut(spread)
     return LossDistribution(
         one.step,

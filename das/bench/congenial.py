@@ -146,7 +146,7 @@ def girls_under_18(law: TableLaw) -> NDArray[np.float64]:
     size = sum(COUNTS) + 1
 
     def convolved(counts: tuple[int, ...]) -> NDArray[np.float64]:
-        found = np.ones(1)
+        found: NDArray[np.float64] = np.ones(1)
         for own in counts:
             found = np.convolve(found, ratio ** np.abs(np.arange(size) - own))[:size]
         return found

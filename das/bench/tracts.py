@@ -58,7 +58,8 @@ def tracts(children: int, *, coupled: bool, full: bool, seed: int = 1) -> Family
 
 def _numbered(people: Population, digits: int) -> Ints:
     """Number the areas that the first digits of the geocodes name, in order."""
-    return np.unique(people.geocodes.astype(f"U{digits}"), return_inverse=True)[1].astype(np.int64)
+    area: Ints = np.unique(people.geocodes.astype(f"U{digits}"), return_inverse=True)[1].astype(np.int64)
+    return area
 
 
 def _histograms(people: Population, cells: int) -> Ints:

@@ -207,7 +207,7 @@ class BathLaw:
         return self.bath.space[np.array(ends, dtype=np.int64).reshape(bundle.count, n)]
 
     def _coupled(self, bits: Bits) -> int:
-        reached = np.arange(len(self.bath.space))
+        reached: NDArray[np.int64] = np.arange(len(self.bath.space))
         while reached.min() != reached.max():
             step = np.empty_like(reached)
             for line in self._parts[uniform_below(bits, len(self._parts))].values():

@@ -150,7 +150,7 @@ class Basis:
     def where(self) -> list[NDArray[np.int64]]:
         """For each kind, the coefficients' numbers: copies x size."""
         numbers = np.arange(self.schema.size).reshape(self.schema.shape)
-        out = []
+        out: list[NDArray[np.int64]] = []
         for kind in self.kinds:
             part = numbers[
                 tuple(slice(a.shared, None) if o else slice(a.shared) for a, o in zip(self.axes, kind, strict=True))
@@ -184,7 +184,7 @@ class Basis:
         queries = tuple(queries)
         asked = tuple((query.name, weight) for query, weight in queries)
         if asked not in self._informations:
-            blocks = [np.zeros((where.shape[1], where.shape[1])) for where in self.where]
+            blocks: list[Floats] = [np.zeros((where.shape[1], where.shape[1])) for where in self.where]
             for query, weight in queries:
                 grams = [a.gram(f) for a, f in self._pairs(query)]
                 for block, kind in zip(blocks, self.kinds, strict=True):
@@ -254,7 +254,7 @@ class Basis:
 
     def pair_of(self, cells: NDArray[np.int64]) -> NDArray[np.int64]:
         """Kind of each pair of the given cells: cells x cells."""
-        kinds = np.zeros((len(cells), len(cells)), dtype=np.int64)
+        kinds: NDArray[np.int64] = np.zeros((len(cells), len(cells)), dtype=np.int64)
         for axis, code in zip(self.axes, np.unravel_index(cells, self.schema.shape), strict=True):
             kinds = kinds * axis.pairs + axis.pair_of(code)
         return kinds
@@ -296,7 +296,8 @@ class Basis:
         for kind, block in zip(self.kinds, blocks, strict=True):
             if not _sees(query, kind):
                 continue
-            inside, weights = np.ones((1, 1)), np.ones(1)
+            inside: Floats = np.ones((1, 1))
+            weights: Floats = np.ones(1)
             for (axis, factor), o in zip(self._pairs(query), kind, strict=True):
                 sums = np.stack([axis.u[list(group)].sum(axis=0) for group in factor.groups])
                 if o:  # the identity: each label by itself, its part in the complement

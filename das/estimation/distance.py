@@ -145,13 +145,14 @@ def _of_measurements(problem: FamilyProblem, left: Ints | None, x: Floats | None
         settled = np.delete(np.arange(answers.shape[1]), left)
         taken = answers.take(settled, axis=1)
         take_off(taken, groups.starts, groups.answer[order], order, x.take(settled, axis=1), values)
-    reference = np.zeros((m, n))
+    reference: Floats = np.zeros((m, n))
     detailed = np.flatnonzero(per == m)
     for q in detailed[-1:]:
         at = slice(groups.starts[q], groups.starts[q + 1])
         reference[groups.node[at]] = values[at]
     weights = np.bincount(groups.node, weight, minlength=groups.nodes).astype(np.float64)
-    pull, sums, forces = np.empty((m, n)), np.empty((groups.nodes, n)), np.zeros((groups.nodes, n))
+    pull: Floats = np.empty((m, n))
+    sums, forces = np.empty((groups.nodes, n)), np.zeros((groups.nodes, n))
     constant = misfits(values, groups.node, weight, groups.edges, reference, sums, forces, pull)
     return Distance(
         edges=groups.edges,

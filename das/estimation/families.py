@@ -8,6 +8,7 @@ The active-set method finds the optimum itself, and a lower bound on all tables 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from das.estimation.active import settle
 from das.estimation.distance import distance_of
@@ -45,7 +46,8 @@ def solve_fast(problem: FamilyProblem, gap: float = 1e-6) -> Solution:
         return closed
     if problem.correlated is None and not problem.measured:
         return solve(problem)
-    x, left = np.zeros(problem.shape), None
+    x: NDArray[np.float64] = np.zeros(problem.shape)
+    left = None
     parent = np.zeros(0) if problem.parent is None else problem.parent.astype(np.float64)
     if len(parent):
         # A cell that one child alone may fill is no variable: it is filled, and the rest is solved given it.

@@ -84,7 +84,8 @@ class System:
         )
         if result.x is None or float(objective @ result.x) > -_TINY:
             return None
-        return np.unique(np.concatenate([low, high])[result.x[:weighed] > _TINY])
+        used: NDArray[np.int64] = np.unique(np.concatenate([low, high])[result.x[:weighed] > _TINY])
+        return used
 
 
 def irreducible(system: System) -> NDArray[np.int64]:

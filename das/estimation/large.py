@@ -67,13 +67,14 @@ def solve_large(problem: FamilyProblem, gap: float = 1e-6) -> Solution:
     if not inhabited.all():  # what can only be empty is no variable
         parent = None if problem.parent is None else problem.parent[inhabited]
         found = solve_large(replace(problem, cells=problem.cells[inhabited], parent=parent), gap)
-        x = np.zeros(problem.shape)
+        x: NDArray[np.float64] = np.zeros(problem.shape)
         x[:, inhabited] = found.x
         return replace(found, x=x)
     # Nothing ties siblings without a parent to one another.
     count = len(problem.geocodes)
     each = [slice(0, count)] if problem.parent is not None else [slice(c, c + 1) for c in range(count)]
-    x, bound, steps = np.zeros(problem.shape), 0.0, 0
+    x = np.zeros(problem.shape)
+    bound, steps = 0.0, 0
     for children in each:
         part = Large.of(problem, known, free, children)
         if part.modulus <= 0.0:

@@ -66,7 +66,7 @@ def solve(problem: FamilyProblem, solvers: Solvers | None = None) -> Solution:
         values, iterations = _run(program, name, settings)
         if values is None:
             continue
-        x = np.zeros(problem.shape)
+        x: NDArray[np.float64] = np.zeros(problem.shape)
         x[free] = values[: np.count_nonzero(free)]
         x = clean(problem, x)
         found = Solution(
@@ -93,7 +93,7 @@ def closed_form(problem: FamilyProblem, known: tuple[Known, ...], free: NDArray[
     if problem.parent is None:
         if free.any():
             return None
-        x = np.zeros(problem.shape)
+        x: NDArray[np.float64] = np.zeros(problem.shape)
     else:
         choices = free.sum(axis=0)
         if (choices > 1).any() and not ((choices == 0) & (problem.parent > 0)).any():
@@ -168,7 +168,8 @@ def _objective(
     problem: FamilyProblem, layout: _Layout, measured: list[tuple[Grouping, Measured]], number: NDArray[np.int64]
 ) -> tuple[sparse.csc_array, NDArray[np.float64], NDArray[np.float64]]:
     """Squared misfits on the chained sums; or, for correlated estimates, their dense quadratic on the cells."""
-    slope, centre = np.zeros(layout.size), np.zeros(layout.size)
+    slope = np.zeros(layout.size)
+    centre: NDArray[np.float64] = np.zeros(layout.size)
     if problem.correlated is None:
         precision = np.zeros(layout.size)
         for grouping, query in measured:

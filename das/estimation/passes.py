@@ -74,7 +74,7 @@ def in_passes(
 
 def _reduced(problem: FamilyProblem, measured: tuple[Measured, ...]) -> FamilyProblem:
     """Let one cell stand for all that neither the measured queries nor the limits tell apart."""
-    told = np.zeros(len(problem.cells), dtype=np.int64)
+    told: NDArray[np.int64] = np.zeros(len(problem.cells), dtype=np.int64)
     for query in [*(m.query for m in measured), *(limits.query for limits in problem.limits)]:
         grouping = group_cells(query, problem.cells)
         told = told * grouping.size + grouping.index

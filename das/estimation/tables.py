@@ -50,7 +50,9 @@ class Tables:
         is taken off the limits.
         """
         n, m = free.shape
-        members, lower, upper = [np.zeros((0, m), dtype=bool)], [np.zeros((n, 0))], [np.zeros((n, 0))]
+        members = [np.zeros((0, m), dtype=bool)]
+        lower: list[Floats] = [np.zeros((n, 0))]
+        upper: list[Floats] = [np.zeros((n, 0))]
         for facts in known:
             limited = facts.upper < NO_LIMIT
             says = np.flatnonzero(((facts.lower > 0) | ((facts.upper > 0) & limited)).any(axis=0))

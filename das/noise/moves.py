@@ -59,7 +59,7 @@ def checked_moves(moves: Any) -> NDArray[np.int64]:
     array = np.asarray(moves)
     if array.ndim != 2 or not np.issubdtype(array.dtype, np.integer):
         raise ConfigError(Problem("moves", "they are not a matrix of integers", "one row a move, one column a cell"))
-    both = np.unique(np.concatenate([array, -array]).astype(np.int64), axis=0)
+    both: NDArray[np.int64] = np.unique(np.concatenate([array, -array]).astype(np.int64), axis=0)
     both = both[both.any(axis=1)]
     if not len(both):
         raise ConfigError(Problem("moves", "no move changes anything", "the answers are public: they need no noise"))

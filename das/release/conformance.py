@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from das.encoding import Encoded
@@ -65,9 +66,7 @@ def _limits(plan: Plan, release: ReleaseFolder, spine: Spine, level: str, counts
                 yield Problem(f"counts at {level}", f"break an invariant or a bound on {limit.query.name!r}")
 
 
-def _matrix(
-    unit: np.ndarray[tuple[int], np.dtype[np.int64]], counts: Encoded, units: int, plan: Plan
-) -> sparse.csr_array:
+def _matrix(unit: NDArray[np.int64], counts: Encoded, units: int, plan: Plan) -> sparse.csr_array:
     matrix = sparse.csr_array((counts.count, (unit, counts.cell)), shape=(units, plan.schema.size))
     matrix.sum_duplicates()
     return matrix

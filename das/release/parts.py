@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from geography import Spine
 
@@ -55,7 +56,7 @@ class Part:
             yield start, min(start + step, self.stop)
 
 
-def families(spine: Spine, level: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def families(spine: Spine, level: str) -> NDArray[np.int64]:
     """Offsets that cut a level into families; the top level is one family."""
     position = spine.levels.index(level)
     if position == 0:

@@ -199,7 +199,7 @@ def test_workers_that_do_not_see_the_folder(starter: Path, tmp_path: Path, monke
 
 
 def test_workers_of_other_versions(tmp_path: Path) -> None:
-    said = preflight.versions() | {"Python": "3.12", "apache-beam": "2.62.0", "host": "far", "sees": "True"}
+    said = preflight.versions() | {"Python": "3.12", "apache-beam": "2.0.0", "host": "far", "sees": "True"}
     problems = list(preflight._unfit(said, tmp_path))
     assert [problem.where for problem in problems] == ["worker on far", "worker on far"]
     assert problems[0].reason.startswith("has Python 3.12, and this machine 3.")

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -155,6 +156,10 @@ def gone(worker: int) -> None:
     while Path(f"/proc/{worker}").exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_the_cluster_runs_the_beam_that_is_installed(flink: None) -> None:
+    assert cluster.beam_that_runs() == version("apache-beam")
 
 
 def test_the_demo_gives_the_same_bytes(flink: None, town: World, tmp_path: Path, tree: Tree) -> None:
