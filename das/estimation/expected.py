@@ -5,14 +5,15 @@ which of its children they live in, and the nearest table sends them to whicheve
 cells of most tables are of this sort. So the distance from the linear estimates gets a term for what anybody would
 expect who knows no more than the parent's counts and how large the children are:
 
-- The people of a cell are shared out among the children as if every way to do so were as likely as any other, but with
-  more for larger children: the Dirichlet-multinomial law (Mosimann 1962, "On the compound multinomial distribution",
-  Biometrika 49) with as much weight as there are children. With q the children's shares of all people and p the people
-  of a cell among k children, x has the mean p q and the covariance p (p + k) / (1 + k) (diag q - q q'). On tables with
-  the parent's sums that is the quadratic
-      sum over children of  (x - p q)^2 (1 + k) / (q p (p + k)),
-  as strong as a measurement for a few people, and next to nothing for hundreds: a deviation of a third of them is as
-  expected as any. Children that cannot have anybody in a cell have no share of it.
+- The people of a cell gather: each goes to a child by its size or to where others of the cell went before. That is
+  Polya's urn, the Dirichlet-multinomial law (Mosimann 1962, "On the compound multinomial distribution", Biometrika 49),
+  here with a weight of one for size, as much as for a single person: the choice that says least for any number of
+  children (Perks 1947, "Some observations on inverse probability", J. Inst. Actuaries 73). With q the children's shares
+  of all people and p the people of a cell, x has the mean p q and the covariance p (p + 1) / 2 (diag q - q q'). On
+  tables with the parent's sums that is the quadratic
+      sum over children of  2 (x - p q)^2 / (q p (p + 1)),
+  as strong as a measurement for a few people, and next to nothing for hundreds, who may live together or apart.
+  Children that cannot have anybody in a cell have no share of it.
 - At the top nothing is known above, only that a count is not negative. Given its mean m, the law that says least is the
   exponential one, x / m, which adds 2 x / m to twice the negative logarithm of a likelihood, that is, to the distance.
   The mean is taken from the estimate itself, max(z, 0) plus its standard deviation. So what many cells near zero have
@@ -63,7 +64,7 @@ def expect_sharing(
     if not weighed.any():
         return distance
     share = size / np.where(among > 0, size.sum(axis=0), 1.0)
-    spread = share * (parent * (parent + among) / (1.0 + among))
+    spread = share * (parent * (parent + 1.0) / 2.0)
     weight = np.where(weighed, 1.0 / np.where(weighed, spread, 1.0), 0.0)
     off = share * parent - distance.reference
     # The weight is that of one child and one cell: a cell's pair with itself becomes a kind of its own.

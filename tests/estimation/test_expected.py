@@ -60,10 +60,10 @@ def test_the_distance_grows_by_the_misfit_of_the_shares(campless: list[int], cel
         expected = 0.0
         for at, cell in enumerate(cells):
             may = [child for child in range(3) if cell < 8 or child not in campless]
-            k, p = len(may), float(parent[at])
-            for child in may if k > 1 else ():
+            p = float(parent[at])
+            for child in may if len(may) > 1 else ():
                 share = size[child] / size[may].sum()
-                expected += (x[child, at] - p * share) ** 2 * (1 + k) / (share * p * (p + k))
+                expected += 2 * (x[child, at] - p * share) ** 2 / (share * p * (p + 1))
         assert more.value(x) == pytest.approx(plain.value(x) + expected, rel=1e-9)
 
 
@@ -82,8 +82,14 @@ def test_children_that_share_one_curvature_and_children_that_do_not_agree() -> N
 
 
 @pytest.mark.parametrize("people", [1, 2, 5])
-def test_children_of_one_size_share_as_if_every_way_were_equally_likely(people: int) -> None:
-    ways = np.array([way for way in product(range(people + 1), repeat=3) if sum(way) == people], dtype=float)
+def test_children_of_one_size_share_people_as_polyas_urn_does(people: int) -> None:
+    """Every order in which people can come, each after those before it; three children, a weight of one together."""
+    ways = np.array([np.bincount(came, minlength=3) for came in product(range(3), repeat=people)], dtype=float)
+    chance = np.ones(len(ways))
+    for at, came in enumerate(product(range(3), repeat=people)):
+        for number, child in enumerate(came):
+            chance[at] *= (came[:number].count(child) + 1 / 3) / (number + 1)
+    assert chance.sum() == pytest.approx(1)
     cell, parent = np.array([2]), np.array([people])
     known = known_of(np.random.default_rng(1), np.full((3, SCHEMA.size), 2), [])
     known = replace(known, mean=np.tile(known.mean[:1], (3, 1)))
@@ -91,8 +97,10 @@ def test_children_of_one_size_share_as_if_every_way_were_equally_likely(people: 
     more = expect_sharing(plain, BASIS, known, cell, parent)
     weight = np.diag([more.block(child, np.array([0]))[0, 0] for child in range(3)]) - plain.curvature[0, 0] * np.eye(3)
     sum_zero = np.eye(3) - 1 / 3
-    np.testing.assert_allclose(np.linalg.pinv(sum_zero @ weight @ sum_zero), np.cov(ways.T, bias=True), atol=1e-9)
-    centre = np.repeat(ways.mean(axis=0)[:, None], 1, axis=1)
+    np.testing.assert_allclose(
+        np.linalg.pinv(sum_zero @ weight @ sum_zero), np.cov(ways.T, bias=True, aweights=chance), atol=1e-9
+    )
+    centre = (chance @ ways)[:, None]
     np.testing.assert_allclose(more.slope(centre), plain.slope(centre), atol=1e-9)
 
 
