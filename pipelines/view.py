@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from das.errors import Problem, ProblemsFound
 from das.estimation.emptiness import empty_cells, without
+from das.estimation.expected import expect_sharing, expect_sizes
 from das.estimation.learning import Exact, Knowledge, condition, distance, learn, pool
-from das.estimation.problem import FamilyProblem, Measured
+from das.estimation.problem import FamilyProblem, Measured, Quadratic
 from das.estimation.totals import hold_totals
 from das.facts import Fact, limits_of
 from das.release.parts import families
@@ -129,8 +130,16 @@ class FamilyView:
             # Children of an empty parent are empty, whatever is known of them.
             correlated=None
             if known is None or self.is_leaf or not len(cells)
-            else hold_totals(distance(work.basis, known, cells), work.basis, known, cells, parent),
+            else self._distance(known, cells, parent),
         )
+
+    def _distance(self, known: Knowledge, cells: NDArray[np.int64], parent: NDArray[np.int64] | None) -> Quadratic:
+        """How far counts are from what is known of the children and from what is expected of any."""
+        basis = self.work.basis
+        held = hold_totals(distance(basis, known, cells), basis, known, cells, parent)
+        if parent is None:
+            return expect_sizes(held, basis, known, cells)
+        return expect_sharing(held, basis, known, cells, parent)
 
 
 def knowledge_arrays(known: Knowledge) -> Arrays:

@@ -89,6 +89,14 @@ class Axis:
         first, second = np.concatenate([first, both]), np.concatenate([second, both])
         return first, second, 1.0 / np.sqrt(size[first] * size[second]), beside
 
+    def sums(self, partition: Partition) -> Floats:
+        """U's vectors summed within each of the partition's groups: groups x shared."""
+        if partition.is_identity:
+            return self.u
+        if partition.is_everything:
+            return np.asarray(self.u.sum(axis=0, keepdims=True))
+        return np.stack([self.u[list(group)].sum(axis=0) for group in partition.groups])
+
     def rows(self, partition: Partition) -> Floats:
         """Orthonormal columns, in U's coordinates, that span what the partition sees of U."""
         if partition.is_identity:
@@ -299,7 +307,7 @@ class Basis:
             inside: Floats = np.ones((1, 1))
             weights: Floats = np.ones(1)
             for (axis, factor), o in zip(self._pairs(query), kind, strict=True):
-                sums = np.stack([axis.u[list(group)].sum(axis=0) for group in factor.groups])
+                sums = axis.sums(factor)
                 if o:  # the identity: each label by itself, its part in the complement
                     grown = 1.0 - (sums**2).sum(axis=1)
                     inside = np.repeat(inside, len(grown), axis=0)

@@ -10,7 +10,7 @@ so nothing can become infeasible.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +20,32 @@ from das.estimation.learning import Knowledge
 from das.estimation.problem import Quadratic
 from das.query import parse_query
 
-__all__ = ["hold_totals", "share_out"]
+__all__ = ["Totals", "hold_totals", "share_out"]
 
 _WEIGHT = 10.0
 """Leaves the cells an eleventh of the pull that they had on a total."""
 _BETTER = 10.0
 """A total is held if it is known so many times better than its cells could know it; else they may do it good."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What is known of the children's totals."""
+
+    mean: NDArray[np.float64]
+    variance: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, basis: Basis, known: Knowledge) -> Totals:
+        """Add up the cells of each child."""
+        variance = basis.variances(parse_query(basis.schema, "total"), known.covariance)[:, 0]
+        return cls(basis.to_cells(known.mean).sum(axis=1), np.maximum(variance, 0.0))
+
+    def aims(self, parent: NDArray[np.int64] | None) -> NDArray[np.float64]:
+        """Find the nearest totals, none negative, that add up to the parent's."""
+        if parent is None:
+            return np.maximum(self.mean, 0.0)
+        return share_out(self.mean, self.variance, float(parent.sum()))
 
 
 def hold_totals(
@@ -38,7 +58,8 @@ def hold_totals(
     where totals were measured no better than cells, or where the parent's few people leave little room: there
     nonnegativity does totals good.
     """
-    variance = basis.variances(parse_query(basis.schema, "total"), known.covariance)[:, 0]
+    totals = Totals.of(basis, known)
+    variance = totals.variance
     room = np.inf if parent is None else parent**2 / 12.0
     alone = basis.variances(parse_query(basis.schema, "detailed"), known.covariance)[:, cells]
     of_cells = np.minimum(alone, room).sum(axis=1)
@@ -48,9 +69,7 @@ def hold_totals(
         return distance
     weight = np.zeros(len(held))
     weight[held] = _WEIGHT * (1.0 / variance[held] - _BETTER / of_cells[held])
-    totals = basis.to_cells(known.mean).sum(axis=1)
-    aim = np.maximum(totals, 0.0) if parent is None else share_out(totals, variance, float(parent.sum()))
-    off = aim - distance.reference.sum(axis=1)
+    off = totals.aims(parent) - distance.reference.sum(axis=1)
     # One number more for every pair of cells.
     more = weight[0] if distance.kinds is None else weight[:, None]
     return replace(
