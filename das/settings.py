@@ -274,6 +274,10 @@ class EstimateSettings(Section):
 
     ``split`` says what to do where the facts leave open whether every parent's counts can be split among its children:
     ``"guaranteed"`` refuses before anything is measured, ``"attempted"`` lets a family end the run if it comes to that.
+
+    ``expect`` says what is assumed of cells with so few people that measurements say next to nothing about them:
+    ``"sharing"``, that children have of them according to their size, weakly (:mod:`das.estimation.expected`), or
+    ``"nothing"``. Only for ``information = "full"``; linear estimates and their intervals never contain it.
     """
 
     engine: Literal["nonnegative-l2", "congenial"] = "nonnegative-l2"
@@ -281,6 +285,7 @@ class EstimateSettings(Section):
     solver: Literal["fast", "cvxpy"] = "fast"
     passes: Mapping[str, tuple[TextList, ...]] = {}
     split: Literal["guaranteed", "attempted"] = "guaranteed"
+    expect: Literal["sharing", "nothing"] = "sharing"
 
 
 class OutputSettings(Section):

@@ -134,9 +134,11 @@ class FamilyView:
         )
 
     def _distance(self, known: Knowledge, cells: NDArray[np.int64], parent: NDArray[np.int64] | None) -> Quadratic:
-        """How far counts are from what is known of the children and from what is expected of any."""
+        """How far counts are from what is known of the children and, unless it is not wanted, expected of any."""
         basis = self.work.basis
         held = hold_totals(distance(basis, known, cells), basis, known, cells, parent)
+        if self.work.plan.settings.estimate.expect == "nothing":
+            return held
         if parent is None:
             return expect_sizes(held, basis, known, cells)
         return expect_sharing(held, basis, known, cells, parent)
