@@ -208,7 +208,7 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.cast(kind.value_type), kind.value_type
-    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+    if pa.types.is_large_string(kind):
         column = column.cast(pa.string())
     return column
 

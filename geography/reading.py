@@ -136,7 +136,7 @@ def _read_parquet(path: Path, columns: Sequence[str]) -> Any:
 
 
 def _is_text(kind: Any) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _csv_names(path: Path) -> tuple[str, ...]:

@@ -81,13 +81,13 @@ def test_records_are_counted(country: Country, people: list[tuple[str, tuple[str
 @given(
     people=people,
     group=st.integers(1, 10),
-    stored=st.sampled_from(["string", "large_string", "string_view", "dictionary"]),
+    stored=st.sampled_from(["string", "large_string", "dictionary"]),
 )
 def test_records_of_parquet_are_counted(
     country: Country, people: list[tuple[str, tuple[str, str]]], group: int, stored: str
 ) -> None:
     rows = [(code, *cell) for code, cell in people]
-    kind = {"string": pa.string(), "large_string": pa.large_string(), "string_view": pa.string_view()}
+    kind = {"string": pa.string(), "large_string": pa.large_string()}
     columns = {}
     for i, name in enumerate(("geocode", "sex", "age")):
         column = pa.array([row[i] for row in rows], pa.string())
@@ -291,7 +291,6 @@ NUMBERS: dict[str, tuple[pa.Array, int | str]] = {
     "decimal": (pa.array([Decimal(5)]), 5),
     "text": (pa.array(["5"]), 5),
     "large text": (pa.array(["5"], pa.large_string()), 5),
-    "text view": (pa.array(["5"], pa.string_view()), 5),
     "dictionary of text": (pa.array(["5"]).dictionary_encode(), 5),
     "dictionary of numbers": (pa.array([5]).dictionary_encode(), 5),
     "negative": (pa.array([-5]), f"row 1: {NEGATIVE}"),
@@ -302,7 +301,6 @@ NUMBERS: dict[str, tuple[pa.Array, int | str]] = {
     "huge": (pa.array([2**53 + 1]), f"row 1: {HUGE}"),
     "huge unsigned": (pa.array([2**64 - 1], pa.uint64()), f"row 1: {HUGE}"),
     "words in a dictionary": (pa.array(["73819264x"]).dictionary_encode(), f"row 1: {MISSING}"),
-    "words in a view": (pa.array(["73819264x"], pa.string_view()), f"row 1: {MISSING}"),
     "bytes": (pa.array([b"73819264"]), "column 'count': holds binary, not counts"),
     "list": (pa.array([[73819264]]), "column 'count': holds list<"),
     "boolean": (pa.array([True]), "column 'count': holds bool, not counts"),
