@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from das.congenial.factors import is_tabled
 from das.errors import ConfigError, Problem
 from das.plan import Mechanism, Plan
-from das.query import Neighbours, Query
+from das.query import Neighbours, Query, parse_query
 from geography import Spine
 
 __all__ = ["Layer", "Layers", "layers_of"]
@@ -101,13 +101,13 @@ def layers_of(plan: Plan) -> Layers:
     return Layers(plan.levels, of_level)
 
 
-def _at(plan: Plan, level: str) -> tuple[Layer, ...]:
-    measured = {m.query.name: Layer(level, m.query, m.mechanism) for m in plan.at(level)}
+def _at(plan: Plan, level: str, *, measured: bool = True) -> tuple[Layer, ...]:
+    noisy = {m.query.name: Layer(level, m.query, m.mechanism) for m in plan.at(level)} if measured else {}
     known = [i.query for i in plan.invariants if i.level == level]
     known += [b.query for b in plan.bounds if b.level == level]
-    others = {query.name: Layer(level, query, None) for query in known if query.name not in measured}
-    # Stable: what has as many answers stays in the plan's order, and is then found to be the same or to cross.
-    return tuple(sorted([*measured.values(), *others.values()], key=lambda layer: int(layer.reached.sum())))
+    others = {query.name: Layer(level, query, None) for query in known if query.name not in noisy}
+    # What has as many answers is then found to be the same or to cross; of two that are the same, the measured is below.
+    return tuple(sorted([*others.values(), *noisy.values()], key=lambda layer: int(layer.reached.sum())))
 
 
 def _problems(plan: Plan, entries: dict[str, tuple[Layer, ...]]) -> Iterator[Problem]:
@@ -152,14 +152,25 @@ def _unaccounted(plan: Plan) -> Iterator[Problem]:
 
 
 def _alternative(plan: Plan) -> str:
-    """The nearest laminar plan of two simple kinds: the one that keeps more of the budget where it was."""
+    """The nearest laminar plan of two simple kinds, with the same facts: the one that keeps more of the budget."""
     leaf = plan.levels[-1]
+    detailed, total = parse_query(plan.schema, "detailed"), parse_query(plan.schema, "total")
     kept = {"detailed": Fraction(0), "total": Fraction(0)}
     for m in plan.measurements:
         if m.query.name in kept:
             kept[m.query.name] += m.share if m.query.name == "detailed" or m.level != leaf else 0
         if m.query.name == "detailed" and m.level == leaf:
             kept["total"] += m.share
-    if kept["detailed"] >= kept["total"]:
-        return "measure 'detailed' alone at every level, or use engine = \"nonnegative-l2\""
-    return f"measure 'total' alone above {leaf} and 'detailed' at {leaf}, or use engine = \"nonnegative-l2\""
+    words = {
+        "detailed": "measure 'detailed' alone at every level",
+        "total": f"measure 'total' alone above {leaf} and 'detailed' at {leaf}",
+    }
+    for name in sorted(kept, key=lambda name: -kept[name]):  # stable: cells first where both keep as much
+        chain: list[Query] = []
+        for level in plan.levels:
+            facts = [layer.query for layer in _at(plan, level, measured=False)]
+            chain += [*facts, detailed if name == "detailed" or level == leaf else total]
+            chain[-len(facts) - 1 :] = sorted(chain[-len(facts) - 1 :], key=lambda query: query.size)
+        if all(fine.refines(coarse) for coarse, fine in pairwise(chain)):
+            return f'{words[name]}, or use engine = "nonnegative-l2"'
+    return 'the public facts cross whatever is measured: leave some out, or use engine = "nonnegative-l2"'
