@@ -16,6 +16,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from das.account import hierarchical_plan
+from das.accounting.laminar import PROMISED, conditioned_on_tree
+from das.accounting.policies import guarantee
 from das.congenial.factors import is_tabled
 from das.errors import ConfigError, Problem
 from das.plan import Mechanism, Plan
@@ -106,7 +109,7 @@ def _at(plan: Plan, level: str, *, measured: bool = True) -> tuple[Layer, ...]:
     known = [i.query for i in plan.invariants if i.level == level]
     known += [b.query for b in plan.bounds if b.level == level]
     others = {query.name: Layer(level, query, None) for query in known if query.name not in noisy}
-    # What has as many answers is then found to be the same or to cross; of two that are the same, the measured is below.
+    # Equal numbers of answers: the same, or found to cross; of two that are the same, the measured one is below.
     return tuple(sorted([*others.values(), *noisy.values()], key=lambda layer: int(layer.reached.sum())))
 
 
@@ -149,6 +152,13 @@ def _unaccounted(plan: Plan) -> Iterator[Problem]:
         # Theorem 3 steps back towards the true counts within the facts; an earlier release's noise leaves them outside.
         reason = "an earlier release's table is noisy, and conditioning is proved for facts that the true counts keep"
         yield Problem("published", reason, 'leave it out, or use engine = "nonnegative-l2"')
+    whole = hierarchical_plan(plan)
+    found = guarantee(whole, "nearest", plan.settings.privacy.delta)
+    if found.status == "proved" and conditioned_on_tree(found, whole, PROMISED).status == "not supported":
+        # Not even the weakest promise could be stated.
+        reason = "there is so little noise that the congenial sampler's errors, times e^epsilon, exceed delta"
+        where = "privacy.rho" if plan.framework == "zcdp" else "privacy.epsilon"
+        yield Problem(where, reason, 'spend less, or use engine = "nonnegative-l2"')
 
 
 def _alternative(plan: Plan) -> str:

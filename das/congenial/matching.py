@@ -96,7 +96,8 @@ def contenders_of(plan: Plan, epsilon: Fraction | None = None) -> tuple[Contende
     same = conditioned.with_budget(measured.budget)
     matched = conditioned.with_budget(matched_budget_lower(same, aim, spine))
     found = {"measured": measured, "congenial, matched": matched}
-    if effective_epsilon(same, spine) > DEARER * float(aim):
+    stated = _matched(same, spine).status != "not supported"  # else it has no number to be shown with
+    if stated and effective_epsilon(same, spine) > DEARER * float(aim):
         found["congenial, same noise"] = same
     return tuple(Contender(name=name, plan=each, promises=_promises(each, spine)) for name, each in found.items())
 
@@ -141,7 +142,7 @@ def matched_budget_lower(plan: Plan, epsilon: Fraction, spine: Spine | None = No
     def holds(units: int) -> bool:
         trial = plan.with_budget(units * unit)
         if _matched(trial, spine).status == "not supported":
-            return False  # so much noise is missing that the sampler's errors show
+            return False  # there is so little noise that the sampler's errors show
         return Fraction(effective_epsilon(trial, spine)) <= epsilon
 
     low, high = 0, RESOLUTION

@@ -225,7 +225,7 @@ def test_the_samplers_error_is_paid_for() -> None:
     exact = conditioned_on_tree(found, plan, TreeSampler(total_variation=Fraction(0), log_ratio=Fraction(0)))
     rough = conditioned_on_tree(found, plan, TreeSampler(total_variation=Fraction(0), log_ratio=Fraction(1, 2000)))
     assert rough.epsilon == pytest.approx(exact.epsilon + 0.001)
-    # Total variation takes its part of delta, and a relative error makes all of delta larger: both must find room in it.
+    # Total variation takes its part of delta, and a relative error makes all of it larger: both need room.
     for sizes in ((Fraction(1, 10**9), Fraction(0)), (Fraction(0), Fraction(1, 1000))):
         useless = TreeSampler(total_variation=sizes[0], log_ratio=sizes[1])
         assert conditioned_on_tree(found, plan, useless).status == "not supported"

@@ -104,3 +104,18 @@ def test_a_fact_about_what_is_measured_under_another_name_stands_above_it(countr
     facts = [fact("sex * age", "block")]
     plan = country.plan(estimate=CONGENIAL, strategy=strategy(DETAILED), invariant=facts)
     assert layers_of(plan).explain().endswith("block sex * age (not measured) > block detailed")
+
+
+@pytest.mark.parametrize("framework", ["zcdp", "pure"])
+def test_too_little_noise_for_any_promise_is_refused(country: Any, framework: str) -> None:
+    """The sampler's total variation counts e^epsilon times: with next to no noise nothing is left to be promised."""
+    name = "rho" if framework == "zcdp" else "epsilon"
+    for budget in ("1", "100"):
+        privacy = {"framework": framework, name: budget}
+        if budget == "1":
+            country.plan(estimate=CONGENIAL, strategy=strategy(DETAILED), privacy=privacy)
+            continue
+        with pytest.raises(ConfigError, match="so little noise") as refused:
+            country.plan(estimate=CONGENIAL, strategy=strategy(DETAILED), privacy=privacy)
+        assert refused.value.problems[0].where == f"privacy.{name}"
+        country.plan(strategy=strategy(DETAILED), privacy=privacy)  # the other engine takes it
