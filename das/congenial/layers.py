@@ -97,7 +97,7 @@ def layers_of(plan: Plan) -> Layers:
         if not layers:  # nothing is known here: it is as fine as what comes first below
             coarsest = next(entries[below][0].query for below in plan.levels[depth:] if entries[below])
             layers = (Layer(level, above or coarsest, None),)
-        elif above is not None and not above.refines(layers[0].query):
+        elif above is not None and not above.same_answers(layers[0].query):
             layers = (Layer(level, above, None), *layers)
         of_level[level] = layers
         above = layers[-1].query

@@ -25,7 +25,8 @@ TOTAL = 4
 ROOM = 2
 TRUTH = np.array([[2, 0], [0, 1], [1, 0]])  # blocks x cells
 UNITS = "geocode\n011\n012\n021\n"
-SCHEMA = {"attribute": [{"name": "sex", "labels": ["f", "m"]}]}
+FLIPPED = {"flipped": {"men": ["m"], "women": ["f"]}}  # the same groups in another order
+SCHEMA = {"attribute": [{"name": "sex", "labels": ["f", "m"], "recodes": FLIPPED}]}
 LEVELS = {"units": "units.csv", "levels": [{"name": n, "width": 1} for n in ("state", "county", "block")]}
 TREES = {
     "cells at every level": {"all": {"detailed": "1"}},
@@ -34,6 +35,7 @@ TREES = {
         "county": {"total": "1"},
         "block": {"total": "1/3", "detailed": "2/3"},
     },
+    "answers in another order": {"state": {"flipped": "1"}, "county": {"sex": "1"}, "block": {"detailed": "1"}},
     "finer on the way down": {"state": {"total": "1"}, "county": {"total": "1/2", "sex": "1/2"}, "block": {"sex": "1"}},
 }
 
