@@ -19,6 +19,7 @@ from das.accounting.hierarchy import HierarchicalPlan, Maps
 from das.accounting.laminar import PROMISED, TreeSampler, conditioned_on_tree
 from das.accounting.moves import Secret, adjacency, determined_queries
 from das.accounting.policies import (
+    UNPROVED,
     Guarantee,
     Policy,
     attribute_secrets,
@@ -131,7 +132,8 @@ def account_of(whole: HierarchicalPlan, delta: Fraction, sampler: TreeSampler | 
     leaf, a = whole.levels[-1], adjacency(whole)
 
     def secret(wanted: Secret) -> dict[str, Any]:
-        return _secret(whole, wanted, settled(secret_guarantee(whole, wanted, delta)), effective)
+        companion = None if sampler else effective["nearest"]
+        return _secret(whole, wanted, settled(secret_guarantee(whole, wanted, delta)), effective["semi"], companion)
 
     secrets = [Secret(name=f"attributes within the same {leaf}", within=leaf)]
     secrets += [Secret(name=f"anything within the same {level}", within=level) for level in whole.levels[-2::-1]]
@@ -216,11 +218,11 @@ def _event(level: str, query: str, noise: Mechanism) -> Event:
 
 
 def _secret(
-    whole: HierarchicalPlan, secret: Secret, found: Guarantee, effective: dict[Policy, Guarantee]
+    whole: HierarchicalPlan, secret: Secret, found: Guarantee, semi: Guarantee, companion: Guarantee | None
 ) -> dict[str, Any]:
     touched = any(_may_touch(whole, secret, query) for _, query in whole.bounds)
     out = _plain(found) | {"nominal_epsilon": _epsilon(nominal_secret_guarantee(whole, secret, found.delta))}
-    return out | (_where_bounds_bind(whole, found, effective["semi"], effective["nearest"]) if touched else {})
+    return out | (_where_bounds_bind(whole, found, semi, companion) if touched else {})
 
 
 def _may_touch(whole: HierarchicalPlan, secret: Secret, query: str) -> bool:
@@ -243,7 +245,8 @@ def _where_bounds_bind(
 
     A change that would break a bound (the last person leaves a facility that is publicly in use) is compared with data
     sets in which a second record makes up for it. Two records together cost at most (sqrt(rho) + sqrt(rho'))^2, or
-    epsilon + epsilon', where the second is any change of one record; and never more than the ball of two records.
+    epsilon + epsilon', where the second is any change of one record, the companion; and never more than the ball of two
+    records. Conditioned noise has the ball's bound alone: what its normaliser adds does not add up over two changes.
     """
     if not whole.bounds or found.status != "proved":
         return {}
@@ -254,11 +257,11 @@ def _where_bounds_bind(
         if isinstance(found.pure, Fraction) and isinstance(companion.pure, Fraction):
             mixed = float_upper(found.pure + companion.pure)
         worst = min(mixed, worst) if isinstance(worst, float) else mixed
+    if worst is None:
+        return {"status": "proved where no public bound binds (else nothing)", "epsilon_where_bounds_bind": worst}
     words = round_up(worst, 3) if isinstance(worst, float) else str(worst)
-    return {
-        "status": f"proved where no public bound binds (else {words} with one stand-in)",
-        "epsilon_where_bounds_bind": worst,
-    }
+    words += " with one stand-in" + (", numerically verified, not proved" if semi.status == UNPROVED else "")
+    return {"status": f"proved where no public bound binds (else {words})", "epsilon_where_bounds_bind": worst}
 
 
 def _plain(found: Guarantee) -> dict[str, Any]:

@@ -12,6 +12,7 @@ __all__ = [
     "Interrupted",
     "Problem",
     "ProblemsFound",
+    "SplitNotProved",
     "UsageError",
     "WindowsTooNarrow",
 ]
@@ -43,6 +44,10 @@ class InfeasibleError(ProblemsFound):
 
 class WindowsTooNarrow(InfeasibleError):
     """The congenial sampler could not prove its errors: its windows do not hold what the constraints ask for."""
+
+
+class SplitNotProved(InfeasibleError):
+    """The congenial sampler could not prove its errors once it had begun to draw: too late for wider windows."""
 
 
 class BudgetError(ProblemsFound):

@@ -132,6 +132,11 @@ class Query:
                 return False
         return True
 
+    def same_answers(self, other: Query) -> bool:
+        """Whether both count the same in the same order: recodes may have the same groups in different orders."""
+        pairs = zip(self.factors, other.factors, strict=True)
+        return all(np.array_equal(mine.group_of, others.group_of) for mine, others in pairs)
+
     def sensitivity(self, neighbours: Neighbours, *, units: int) -> Sensitivity:
         """Largest change of the answers of ``units`` geounits together when one record changes.
 

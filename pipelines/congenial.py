@@ -19,7 +19,7 @@ from das.congenial.family import Box, Family, Told
 from das.congenial.layers import Layers, layers_of
 from das.congenial.messages import Messages, WindowTooSmall
 from das.encoding import Encoded, merge
-from das.errors import Problem, WindowsTooNarrow
+from das.errors import Problem, ProblemsFound, SplitNotProved, WindowsTooNarrow
 from das.facts import limits_of
 from das.noise.stream import RunKey, Streams
 from das.release.counts import stating_noise, table_of_counts
@@ -170,7 +170,7 @@ class TellParent(_OfFamily):
         above = spine.levels[spine.levels.index(self.level) - 1]
         with complaining(self.work.partial):
             family, below = self.family(parent, joined)
-            with refusing_narrow_windows():
+            with refusing(WindowsTooNarrow):
                 told = family.tell(family.weigh(below), self.layers[above][-1])
         yield max(0, int(spine.parent(above)[parent])), _arrays(told).with_array("child", np.array([parent]))
 
@@ -196,14 +196,14 @@ class DrawFamily(_OfFamily):
         (above,) = joined["parent"]
         with complaining(self.work.partial):
             family, below = self.family(parent, joined)
-            with refusing_narrow_windows():
+            handed = np.zeros(family.layers[0].query.size, dtype=np.int64)
+            with refusing(WindowsTooNarrow):  # whether the roots hold is settled before anything is drawn
                 weighed = family.weigh(below)
-                if "answer" in above:
-                    handed = np.zeros(family.layers[0].query.size, dtype=np.int64)
+                coarsest = None if "answer" in above else family.draw_roots(weighed, self.streams)
+            with refusing(SplitNotProved):  # from here on it may depend on what was drawn
+                if coarsest is None:
                     handed[np.asarray(above["answer"])] = above["count"]
                     coarsest = family.draw(weighed, handed, self.streams)
-                else:
-                    coarsest = family.draw_roots(weighed, self.streams)
                 drawn = family.refine(weighed, coarsest, self.streams)
         child, answer = np.nonzero(drawn)
         first = int(families(self.work.spine, self.level)[parent])
@@ -221,12 +221,12 @@ class DrawFamily(_OfFamily):
 
 
 @contextmanager
-def refusing_narrow_windows() -> Iterator[None]:
+def refusing(kind: type[ProblemsFound]) -> Iterator[None]:
     """Say it without a place: which family it was is a matter of confidential counts."""
     try:
         yield
     except WindowTooSmall:
-        raise WindowsTooNarrow(Problem("strategy", "the sampler's windows are too narrow for its proof")) from None
+        raise kind(Problem("strategy", "the sampler's windows are too narrow for its proof")) from None
 
 
 class HandDown(beam.DoFn):

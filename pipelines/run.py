@@ -24,7 +24,7 @@ from typing import Any
 import apache_beam as beam
 
 from das.engine import STAGES, Progress, StageTime, Stopwatch
-from das.errors import BudgetError, InputError, Problem, UsageError, WindowsTooNarrow
+from das.errors import BudgetError, InputError, Problem, SplitNotProved, UsageError, WindowsTooNarrow
 from das.facts import facts_of
 from das.places import spine_of
 from das.plan import Plan, digest_of
@@ -168,9 +168,11 @@ class _Run:
         self._execute("measure", (work.partial,), build, parts=len(work.all_parts()))
 
     def _draw(self, work: Work, staging: Staging) -> None:
-        """Noise conditioned to conform; windows that prove too narrow are widened, and nothing was released yet.
+        """Noise conditioned to conform; windows that prove too narrow are widened, and nothing was drawn yet.
 
-        Where even the widest are, the run is refused and stays charged: ``das/congenial/tree.md`` says why.
+        The widest may be too narrow, or a split may fail once the draw has begun: wider windows would then be chosen by
+        the draw itself, so they are not tried. Either way the run is refused and stays charged:
+        ``das/congenial/tree.md`` says why.
         """
         from pipelines.congenial import Congenial  # its kernels are compiled when they are first loaded
 
@@ -182,13 +184,15 @@ class _Run:
                 return
             except WindowsTooNarrow:
                 staging.clear()
+            except SplitNotProved:
+                break
         raise self._refusal()
 
     def _refusal(self) -> WindowsTooNarrow:
         """Say that nothing came of it and that it is paid for all the same; it is not for everybody's ears."""
         charged = "a test run is charged nothing" if self.custody.seeded else "what it was charged stays charged"
         reason = (
-            "the congenial sampler cannot prove its errors here, even with its widest windows, and nothing was "
+            "the congenial sampler cannot prove its errors here, with any windows it may use, and nothing was "
             f"published. Whether it can is a matter of confidential counts: {charged}, and only people who are "
             "cleared for the counts may be told"
         )

@@ -91,6 +91,27 @@ def test_a_bound_that_may_bind_is_said_and_costed(country) -> None:
     assert "bounds on block sex" in bound["effective"][0]["assumptions"][0]
 
 
+def test_two_records_of_conditioned_gaussian_noise_are_not_called_proved(country) -> None:
+    """Where a bound binds two records of one class change, and that is verified only (``laminar.md``)."""
+    country.file("beds.csv", "geocode,f\n01001,1\n")
+    strategy = {
+        "geolevels": {"state": "1/6", "county": "1/3", "block": "1/2"},
+        "queries": {"all": {"total": "1"}, "block": {"sex": "1/2", "detailed": "1/2"}},
+    }
+    plan = country.plan(bound=[BED], strategy=strategy, estimate={"engine": "congenial"})
+    found = account(plan).sections
+    semi = {row["policy"]: row for row in found["effective"]}["semi"]
+    assert semi["status"] == "conditioning: numerically verified, not proved"
+    for row in (*found["secrets"], *found["effective"][1:]):
+        assert row["status"].endswith("with one stand-in, numerically verified, not proved)")
+        assert row["epsilon_where_bounds_bind"] == semi["epsilon"]
+    pure = country.plan(
+        bound=[BED], strategy=strategy, estimate={"engine": "congenial"}, privacy={"framework": "pure", "epsilon": "2"}
+    )
+    for row in account(pure).sections["secrets"]:
+        assert row["status"].endswith("with one stand-in)")  # Theorem 3 holds for every move
+
+
 def test_a_pure_plan_quotes_nothing_that_needs_a_delta(country) -> None:
     found = account(country.plan(privacy={"framework": "pure", "epsilon": "2"})).sections
     assert found["tight"] is None

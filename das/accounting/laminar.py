@@ -128,9 +128,8 @@ def _gaussian(found: Guarantee, rho: Fraction, sampler: TreeSampler) -> Guarante
     kept = found.delta * Fraction(1023, 1024)
     epsilon = integer_order_epsilon_upper(rho, kept) + 2 * float(sampler.log_ratio)
     nothing = NotSupported("conditioned noise is accounted at integer orders only")
-    if _spilt(epsilon, sampler) > found.delta - kept:
-        reason = NotSupported("the sampler's error exceeds what delta leaves for it")
-        return replace(found, rho=reason, pure=reason, mu_squared=reason, epsilon=None, status="not supported")
+    if _factor_upper(sampler) * kept + _spilt(epsilon, sampler) > found.delta:
+        return _too_rough(found)
     several = found.policy == "semi" and (found.adjacency or 1) > 1
     return replace(
         found,
@@ -144,6 +143,8 @@ def _gaussian(found: Guarantee, rho: Fraction, sampler: TreeSampler) -> Guarante
 def _geometric(found: Guarantee, loss: Fraction, smallest: Fraction, sampler: TreeSampler) -> Guarantee:
     epsilon = geometric_on_tree_upper(loss, smallest) + 2 * float(sampler.log_ratio)
     spilt = _spilt(epsilon, sampler)
+    if spilt > found.delta:  # the epsilon of a pure promise is large, and e^epsilon times nearly nothing is something
+        return _too_rough(found)
     words = f"and delta {float(spilt):.1e}, which the sampler's windows add" if spilt else "and no delta"
     nothing = NotSupported("conditioned noise of the Laplace kind is accounted by its pure loss")
     pure = Fraction(epsilon) if loss else Fraction(0)
@@ -157,5 +158,16 @@ def _assumed(sampler: TreeSampler) -> tuple[str, ...]:
 
 
 def _spilt(epsilon: float, sampler: TreeSampler) -> Fraction:
-    """Delta that total variation costs: ``(1 + e^epsilon) eta``."""
-    return (1 + Fraction(math.exp(min(epsilon, 700.0)) * (1 + ROUNDING))) * sampler.total_variation
+    """Delta that total variation costs: ``(e^lambda + e^epsilon) eta``."""
+    grown = Fraction(math.exp(min(epsilon, 700.0)) * (1 + ROUNDING))
+    return (_factor_upper(sampler) + grown) * sampler.total_variation
+
+
+def _factor_upper(sampler: TreeSampler) -> Fraction:
+    """At least ``e^lambda``, for lambda at most 1."""
+    return 1 + sampler.log_ratio + sampler.log_ratio**2
+
+
+def _too_rough(found: Guarantee) -> Guarantee:
+    reason = NotSupported("the sampler's error exceeds what delta leaves for it")
+    return replace(found, rho=reason, pure=reason, mu_squared=reason, epsilon=None, status="not supported")

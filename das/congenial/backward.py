@@ -15,6 +15,7 @@ from das.congenial.kernels import UNIT, add_up, bounded_exp, retilt
 from das.congenial.planning import plan
 from das.congenial.tilts import LN2, dyadic_tilt, log_missing, rounding_margin
 
+_TRIES = 6
 _RESOLUTION = 2.0**-127  # twice that of a word of 128 bits: one for each end of an outcome
 
 
@@ -77,8 +78,8 @@ def split_groups(pool, errors, groups, rows_each, totals, visits, allowance, wor
         times = multiplicity[group_offset[g] : group_offset[g + 1]]
         rows = rows_each[group_offset[g] : group_offset[g + 1]]
         total = totals[g]
-        log_share = np.log(allowance) - 10.0
-        for _ in range(4):  # windows a little wider until the loss is as small as asked
+        log_share = np.log(allowance) - 10.0 - np.log(times.sum())  # a share for each of about as many windows
+        for _ in range(_TRIES):  # windows a little wider until the loss is as small as asked
             tilts, limits, pieces = plan(pool, own, times, total, total, log_share)
             change = dyadic_tilt(pool, own, times, tilts, total, total)
             arena, starts, exponents, error, sunk = add_up(pool, errors, own, pieces, change)

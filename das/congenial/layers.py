@@ -16,10 +16,13 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from das.account import hierarchical_plan
+from das.accounting.laminar import PROMISED, conditioned_on_tree
+from das.accounting.policies import guarantee
 from das.congenial.factors import is_tabled
 from das.errors import ConfigError, Problem
 from das.plan import Mechanism, Plan
-from das.query import Neighbours, Query
+from das.query import Neighbours, Query, parse_query
 from geography import Spine
 
 __all__ = ["Layer", "Layers", "layers_of"]
@@ -94,20 +97,20 @@ def layers_of(plan: Plan) -> Layers:
         if not layers:  # nothing is known here: it is as fine as what comes first below
             coarsest = next(entries[below][0].query for below in plan.levels[depth:] if entries[below])
             layers = (Layer(level, above or coarsest, None),)
-        elif above is not None and not above.refines(layers[0].query):
+        elif above is not None and not above.same_answers(layers[0].query):
             layers = (Layer(level, above, None), *layers)
         of_level[level] = layers
         above = layers[-1].query
     return Layers(plan.levels, of_level)
 
 
-def _at(plan: Plan, level: str) -> tuple[Layer, ...]:
-    measured = {m.query.name: Layer(level, m.query, m.mechanism) for m in plan.at(level)}
+def _at(plan: Plan, level: str, *, measured: bool = True) -> tuple[Layer, ...]:
+    noisy = {m.query.name: Layer(level, m.query, m.mechanism) for m in plan.at(level)} if measured else {}
     known = [i.query for i in plan.invariants if i.level == level]
     known += [b.query for b in plan.bounds if b.level == level]
-    others = {query.name: Layer(level, query, None) for query in known if query.name not in measured}
-    # Stable: what has as many answers stays in the plan's order, and is then found to be the same or to cross.
-    return tuple(sorted([*measured.values(), *others.values()], key=lambda layer: int(layer.reached.sum())))
+    others = {query.name: Layer(level, query, None) for query in known if query.name not in noisy}
+    # Equal numbers of answers: the same, or found to cross; of two that are the same, the measured one is below.
+    return tuple(sorted([*others.values(), *noisy.values()], key=lambda layer: int(layer.reached.sum())))
 
 
 def _problems(plan: Plan, entries: dict[str, tuple[Layer, ...]]) -> Iterator[Problem]:
@@ -149,17 +152,35 @@ def _unaccounted(plan: Plan) -> Iterator[Problem]:
         # Theorem 3 steps back towards the true counts within the facts; an earlier release's noise leaves them outside.
         reason = "an earlier release's table is noisy, and conditioning is proved for facts that the true counts keep"
         yield Problem("published", reason, 'leave it out, or use engine = "nonnegative-l2"')
+    whole = hierarchical_plan(plan)
+    found = guarantee(whole, "nearest", plan.settings.privacy.delta)
+    if found.status == "proved" and conditioned_on_tree(found, whole, PROMISED).status == "not supported":
+        # Not even the weakest promise could be stated.
+        reason = "there is so little noise that the congenial sampler's errors, times e^epsilon, exceed delta"
+        where = "privacy.rho" if plan.framework == "zcdp" else "privacy.epsilon"
+        yield Problem(where, reason, 'spend less, or use engine = "nonnegative-l2"')
 
 
 def _alternative(plan: Plan) -> str:
-    """The nearest laminar plan of two simple kinds: the one that keeps more of the budget where it was."""
+    """The nearest laminar plan of two simple kinds, with the same facts: the one that keeps more of the budget."""
     leaf = plan.levels[-1]
+    detailed, total = parse_query(plan.schema, "detailed"), parse_query(plan.schema, "total")
     kept = {"detailed": Fraction(0), "total": Fraction(0)}
     for m in plan.measurements:
         if m.query.name in kept:
             kept[m.query.name] += m.share if m.query.name == "detailed" or m.level != leaf else 0
         if m.query.name == "detailed" and m.level == leaf:
             kept["total"] += m.share
-    if kept["detailed"] >= kept["total"]:
-        return "measure 'detailed' alone at every level, or use engine = \"nonnegative-l2\""
-    return f"measure 'total' alone above {leaf} and 'detailed' at {leaf}, or use engine = \"nonnegative-l2\""
+    words = {
+        "detailed": "measure 'detailed' alone at every level",
+        "total": f"measure 'total' alone above {leaf} and 'detailed' at {leaf}",
+    }
+    for name in sorted(kept, key=lambda name: -kept[name]):  # stable: cells first where both keep as much
+        chain: list[Query] = []
+        for level in plan.levels:
+            facts = [layer.query for layer in _at(plan, level, measured=False)]
+            chain += [*facts, detailed if name == "detailed" or level == leaf else total]
+            chain[-len(facts) - 1 :] = sorted(chain[-len(facts) - 1 :], key=lambda query: query.size)
+        if all(fine.refines(coarse) for coarse, fine in pairwise(chain)):
+            return f'{words[name]}, or use engine = "nonnegative-l2"'
+    return 'the public facts cross whatever is measured: leave some out, or use engine = "nonnegative-l2"'

@@ -16,7 +16,7 @@ from typing import Any
 
 from das.account import account, hierarchical_plan
 from das.accounting.laminar import PROMISED, conditioned_on_tree
-from das.accounting.policies import Policy, guarantee
+from das.accounting.policies import Guarantee, Policy, guarantee
 from das.congenial.layers import layers_of
 from das.errors import Problem, UsageError
 from das.places import spine_of
@@ -96,7 +96,8 @@ def contenders_of(plan: Plan, epsilon: Fraction | None = None) -> tuple[Contende
     same = conditioned.with_budget(measured.budget)
     matched = conditioned.with_budget(matched_budget_lower(same, aim, spine))
     found = {"measured": measured, "congenial, matched": matched}
-    if effective_epsilon(same, spine) > DEARER * float(aim):
+    stated = _matched(same, spine).status != "not supported"  # else it has no number to be shown with
+    if stated and effective_epsilon(same, spine) > DEARER * float(aim):
         found["congenial, same noise"] = same
     return tuple(Contender(name=name, plan=each, promises=_promises(each, spine)) for name, each in found.items())
 
@@ -111,15 +112,18 @@ def effective_epsilon(plan: Plan, spine: Spine | None = None) -> float:
     >>> round(effective_epsilon(load(folder() / "demo.toml")), 3)
     20.326
     """
-    whole, delta = hierarchical_plan(plan, spine), plan.settings.privacy.delta
-    found = guarantee(whole, POLICY, delta)
-    if plan.is_congenial:
-        found = conditioned_on_tree(found, whole, PROMISED)
+    found = _matched(plan, spine)
     epsilon = float_upper(found.pure) if isinstance(found.pure, Fraction) else found.epsilon
     if found.status != "proved" or epsilon is None or not 0 < epsilon < float("inf"):
         reason = f"its effective epsilon under the policy {POLICY!r} is no number that is proved ({found.status})"
         raise UsageError(Problem(plan.source.name, reason, "compare a plan that promises something"))
     return epsilon
+
+
+def _matched(plan: Plan, spine: Spine | None) -> Guarantee:
+    whole = hierarchical_plan(plan, spine)
+    found = guarantee(whole, POLICY, plan.settings.privacy.delta)
+    return conditioned_on_tree(found, whole, PROMISED) if plan.is_congenial else found
 
 
 def matched_budget_lower(plan: Plan, epsilon: Fraction, spine: Spine | None = None) -> Fraction:
@@ -136,7 +140,10 @@ def matched_budget_lower(plan: Plan, epsilon: Fraction, spine: Spine | None = No
     unit = plan.budget / RESOLUTION
 
     def holds(units: int) -> bool:
-        return Fraction(effective_epsilon(plan.with_budget(units * unit), spine)) <= epsilon
+        trial = plan.with_budget(units * unit)
+        if _matched(trial, spine).status == "not supported":
+            return False  # there is so little noise that the sampler's errors show
+        return Fraction(effective_epsilon(trial, spine)) <= epsilon
 
     low, high = 0, RESOLUTION
     while holds(high) and high < RESOLUTION**2:

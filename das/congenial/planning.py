@@ -23,8 +23,9 @@ def plan(pool, members, multiplicity, low, high, log_share):
 
     A window leaves out at most e^log_share of its piece's mass on either side under every tilt in use (Chernoff at the
     outermost tilts, stochastic order at the others). A piece is (left, right, entry, size, low, high), -1 standing for
-    none; its children come before it. The limits are how many windows are cut below and how many above, and the
-    totals up to which nothing above a piece's window, and above a member's, can matter.
+    none; its children come before it. The limits are how many windows are cut below and how many above, a piece that
+    serves several times as often as it does, and the totals up to which nothing above a piece's window, and above a
+    member's, can matter.
     """
     offset = pool.offset
     reach = expanded = 0
@@ -39,6 +40,7 @@ def plan(pool, members, multiplicity, low, high, log_share):
     tilts = base_tilts(pool, members, multiplicity, low, high, reach)
     away, log_each = _outer_tilts(pool, members, multiplicity, high, tilts, expanded, log_share)
     pieces, logs, widest = _pieces(pool, members, multiplicity, log_each)
+    serves = _serves(pieces)
 
     cut_below = cut_above = 0
     for p in range(len(pieces) - 1):
@@ -50,11 +52,11 @@ def plan(pool, members, multiplicity, low, high, log_share):
             highest = min(highest, (logs[p, 1, j + 1] - logs[p, 1, 0] - log_share) / away[1, j])
         if lowest > least + 1:
             least = min(math.floor(lowest - 1e-6), largest)
-            cut_below += 1
+            cut_below += serves[p]
         if highest < largest - 1:
             largest = max(math.ceil(highest + 1e-6), least)
             pieces_hold = min(pieces_hold, largest)
-            cut_above += 1
+            cut_above += serves[p]
         pieces[p, 4], pieces[p, 5] = least, largest
     pieces[-1, 4], pieces[-1, 5] = low, high
     return tilts, (cut_below, cut_above, pieces_hold, members_hold), pieces
@@ -78,6 +80,18 @@ def _outer_tilts(pool, members, multiplicity, high, tilts, expanded, log_share):
             outer = theta - away[side, j] if side == 0 else theta + away[side, j]
             tilt_group(pool, members, multiplicity, high, outer, log_each[side, j + 1])
     return away, log_each
+
+
+@njit(cache=True, error_model="numpy")
+def _serves(pieces):
+    """Return in how many places of the whole tree of partial sums each piece stands: each can leave its window."""
+    serves = np.zeros(len(pieces), dtype=np.int64)
+    serves[-1] = 1
+    for p in range(len(pieces) - 1, -1, -1):
+        if pieces[p, 0] >= 0:
+            serves[pieces[p, 0]] += serves[p]
+            serves[pieces[p, 1]] += serves[p]
+    return serves
 
 
 @njit(cache=True, error_model="numpy")

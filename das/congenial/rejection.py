@@ -22,7 +22,7 @@ from das.congenial.solving import SolvedCells
 from das.congenial.systems import agreeing
 from das.errors import Problem, UsageError
 from das.noise.coins import bernoulli_exp
-from das.noise.stream import Bundle
+from das.noise.stream import MAX_POSITIONS, Bundle
 from das.noise.two_sided import TwoSidedNoise
 
 __all__ = ["RejectionLaw", "RejectionSampler"]
@@ -109,6 +109,7 @@ class RejectionLaw:
         for table, off, proposal in zip(tables, away.tolist(), which.tolist(), strict=True):
             if len(accepted) == n:
                 break
-            if bernoulli_exp(bundle.bits(stream, proposal), sum(map(weights.exponent, off), Fraction(0))):
+            coin = bundle.bits(stream, MAX_POSITIONS + 1 + proposal)  # the noise has the positions up to there
+            if bernoulli_exp(coin, sum(map(weights.exponent, off), Fraction(0))):
                 accepted.append(table)
         return accepted

@@ -34,7 +34,7 @@ _CHUNK = 2048
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeDraws:
-    """Draws of all nodes, and how far the law of each draw can be from p*.
+    """Draws of all nodes, and how far the law of each draw can be from p*: the most along the paths that were taken.
 
     Parameters
     ----------

@@ -223,10 +223,31 @@ def test_the_samplers_error_is_paid_for() -> None:
     plan = plan_of(GaussianEvent(level="state", query="sex", sigma2=Fraction(4)))
     found = guarantee(plan, "irreducible", DELTA)
     exact = conditioned_on_tree(found, plan, TreeSampler(total_variation=Fraction(0), log_ratio=Fraction(0)))
-    rough = conditioned_on_tree(found, plan, TreeSampler(total_variation=Fraction(0), log_ratio=Fraction(1, 8)))
-    assert rough.epsilon == pytest.approx(exact.epsilon + 0.25)
-    useless = TreeSampler(total_variation=Fraction(1, 10**9), log_ratio=Fraction(0))
-    assert conditioned_on_tree(found, plan, useless).status == "not supported"
+    rough = conditioned_on_tree(found, plan, TreeSampler(total_variation=Fraction(0), log_ratio=Fraction(1, 2000)))
+    assert rough.epsilon == pytest.approx(exact.epsilon + 0.001)
+    # Total variation takes its part of delta, and a relative error makes all of it larger: both need room.
+    for sizes in ((Fraction(1, 10**9), Fraction(0)), (Fraction(0), Fraction(1, 1000))):
+        useless = TreeSampler(total_variation=sizes[0], log_ratio=sizes[1])
+        assert conditioned_on_tree(found, plan, useless).status == "not supported"
+
+
+def test_the_sampler_costs_what_the_worst_sampler_within_its_errors_can() -> None:
+    """Two laws at (epsilon, delta); the one is raised and the other lowered as far as the sampler's errors allow."""
+    epsilon, delta, eta, factor = 0.5, 0.01, 0.001, math.exp(0.02)
+    p_exact = 0.3
+    q_exact = (p_exact - delta) / math.exp(epsilon)
+    p, q = factor * (p_exact + eta), (q_exact - eta) / factor
+    grown = math.exp(epsilon) * factor**2
+    assert p - grown * q == pytest.approx(factor * delta + (factor + grown / factor) * eta)
+    assert p - grown * q <= factor * delta + (factor + grown) * eta
+    assert p - grown * q > delta + (1 + math.exp(epsilon)) * eta  # delta is made larger as well
+
+
+def test_a_large_pure_epsilon_is_not_called_proved_when_its_delta_is_no_small_number() -> None:
+    """e^epsilon times 2^-90 passes one from epsilon = 63 on; a status "proved" beside it would say nothing."""
+    for scale, status in ((Fraction(1, 4), "proved"), (Fraction(1, 30), "not supported")):
+        plan = plan_of(LaplaceEvent(level="state", query="sex", scale=scale))
+        assert conditioned_on_tree(guarantee(plan, "nearest", DELTA), plan, PROMISED).status == status
 
 
 def test_laplace_noise_loses_its_purity_to_the_windows_and_says_so() -> None:

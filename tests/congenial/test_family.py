@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise, product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
+import das
 from das.congenial.family import Box, Family
 from das.congenial.layers import layers_of
 from das.noise.stream import RunKey, Streams
@@ -20,9 +22,11 @@ from das.release.parts import families
 from geography import Spine
 
 TOTAL = 4
+ROOM = 2
 TRUTH = np.array([[2, 0], [0, 1], [1, 0]])  # blocks x cells
 UNITS = "geocode\n011\n012\n021\n"
-SCHEMA = {"attribute": [{"name": "sex", "labels": ["f", "m"]}]}
+FLIPPED = {"flipped": {"men": ["m"], "women": ["f"]}}  # the same groups in another order
+SCHEMA = {"attribute": [{"name": "sex", "labels": ["f", "m"], "recodes": FLIPPED}]}
 LEVELS = {"units": "units.csv", "levels": [{"name": n, "width": 1} for n in ("state", "county", "block")]}
 TREES = {
     "cells at every level": {"all": {"detailed": "1"}},
@@ -31,6 +35,7 @@ TREES = {
         "county": {"total": "1"},
         "block": {"total": "1/3", "detailed": "2/3"},
     },
+    "answers in another order": {"state": {"flipped": "1"}, "county": {"sex": "1"}, "block": {"detailed": "1"}},
     "finer on the way down": {"state": {"total": "1"}, "county": {"total": "1/2", "sex": "1/2"}, "block": {"sex": "1"}},
 }
 
@@ -70,19 +75,26 @@ class Drawer:
             boxes = []
             for layer, true in zip(layers, truth, strict=True):
                 fixed = any(i.level == level and i.query.name == layer.query.name for i in self.plan.invariants)
-                boxes.append(Box(true, true) if fixed else Box.open(true.shape))
+                box = Box(true, true) if fixed else Box.open(true.shape)
+                for _ in (b for b in self.plan.bounds if (b.level, b.query.name) == (level, layer.query.name)):
+                    box = Box(box.lower, np.full(true.shape, ROOM))
+                boxes.append(box)
             yield (
                 parent,
                 Family(
                     layers=layers,
                     geocodes=tuple(self.spine.geocodes(level)[here].tolist()),
-                    parent=f"{level} {parent}",
+                    parent=self._parent(level, parent),
                     truth=truth,
                     boxes=tuple(boxes),
                     reach=30.0,
                     splits=self.layers.splits(self.spine),
                 ),
             )
+
+    def _parent(self, level: str, parent: int) -> str:
+        depth = self.spine.levels.index(level)
+        return str(self.spine.geocodes(self.spine.levels[depth - 1])[parent]) if depth else ""
 
     def draw(self, streams: Streams) -> NDArray[np.int64]:
         handed: dict[int, NDArray[np.int64]] = {}
@@ -102,12 +114,14 @@ class Drawer:
 
 
 def law(plan: Plan, spine: Spine) -> dict[bytes, float]:
-    """The conditioned law by its definition: every table with the right total, weighed by the noise of all answers."""
+    """The conditioned law by its definition: every table that keeps the facts, weighed by the noise of all answers."""
     weights = {}
     for cells in product(range(TOTAL + 1), repeat=TRUTH.size):
         if sum(cells) != TRUTH.sum():
             continue
         table = np.array(cells).reshape(TRUTH.shape)
+        if not keeps_the_facts(plan, spine, table):
+            continue
         log = 0.0
         for measurement in plan.measurements:
             ranges = spine.leaf_ranges(measurement.level)
@@ -117,6 +131,16 @@ def law(plan: Plan, spine: Spine) -> dict[bytes, float]:
         weights[table.astype(np.int64).tobytes()] = np.exp(log)
     total = sum(weights.values())
     return {table: weight / total for table, weight in weights.items()}
+
+
+def keeps_the_facts(plan: Plan, spine: Spine, table: NDArray[np.int64]) -> bool:
+    def answers(fact: Any, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        ranges = pairwise(spine.leaf_ranges(fact.level))
+        return np.concatenate([fact.query.answer(counts[a:b].sum(axis=0)) for a, b in ranges])
+
+    return all(np.array_equal(answers(i, table), answers(i, TRUTH)) for i in plan.invariants) and all(
+        (answers(b, table) <= ROOM).all() for b in plan.bounds
+    )
 
 
 def p_value(observed: dict[bytes, int], expected: dict[bytes, float], n: int) -> float:
@@ -129,15 +153,21 @@ def p_value(observed: dict[bytes, int], expected: dict[bytes, float], n: int) ->
     return float(chi2.sf(sum((o - e) ** 2 / e for o, e in pairs), len(pairs) - 1))
 
 
-def plan_of(country: Any, queries: dict[str, Any], budget: str = "4", framework: str = "zcdp") -> Plan:
+def plan_of(
+    country: Any, queries: dict[str, Any], budget: str = "4", framework: str = "zcdp", facts: str = "root"
+) -> Plan:
     country.file("units.csv", UNITS)
+    country.file("rooms.csv", "geocode,total\n" + "".join(f"{code},{ROOM}\n" for code in UNITS.split()[1:]))
+    room = {"query": "total", "level": "block", "sense": "<=", "source": "rooms.csv"}
+    level = "county" if facts == "middle" else "state"
     return country.plan(
         schema=SCHEMA,
         geography=LEVELS,
         privacy={"framework": framework, ("rho" if framework == "zcdp" else "epsilon"): budget},
         estimate={"engine": "congenial"},
         strategy={"geolevels": {"state": "1/6", "county": "1/3", "block": "1/2"}, "queries": queries},
-        invariant=[{"query": "total", "level": "state", "reason": "law"}],
+        invariant=[{"query": "total", "level": level, "reason": "law"}],
+        bound=[room] if facts == "bounded leaves" else [],
     )
 
 
@@ -153,8 +183,47 @@ def test_draws_follow_the_conditioned_law_and_no_other(country: Any, queries: di
         seen[table] = seen.get(table, 0) + 1
     assert set(seen) <= set(law(plan, spine))  # every draw conforms
     assert p_value(seen, law(plan, spine), n) > 1e-6
-    wrong = plan_of(country, queries, budget="9", framework=framework)
+    wrong = plan_of(country, queries, budget="2", framework=framework)
     assert p_value(seen, law(wrong, spine), n) < 1e-9
+
+
+@pytest.mark.parametrize("facts", ["middle", "bounded leaves"])
+@pytest.mark.parametrize("framework", ["zcdp", "pure"])
+def test_draws_follow_the_law_given_facts_in_the_middle_and_below(country: Any, facts: str, framework: str) -> None:
+    """Unequal branches (two blocks and one), unequal noise, and what is public is not at the root alone."""
+    queries = {"all": {"total": "1"}, "block": {"detailed": "1"}}  # the blocks' totals are bounded and not measured
+    plan = plan_of(country, queries, framework=framework, facts=facts)
+    spine = spine_of(plan)
+    drawer, n = Drawer(plan, spine, TRUTH), 900
+    seen: dict[bytes, int] = {}
+    for run in range(n):
+        table = drawer.draw(RunKey.for_testing(f"facts {run}").streams(b"test")).tobytes()
+        seen[table] = seen.get(table, 0) + 1
+    right = law(plan, spine)
+    assert set(seen) <= set(right)
+    assert p_value(seen, right, n) > 1e-6
+    without = law(plan_of(country, queries, framework=framework), spine)  # the law that forgets these facts
+    forgotten = sum(p for table, p in without.items() if table not in right)
+    assert forgotten > 0.02
+    wrong = law(plan_of(country, queries, budget="1", framework=framework, facts=facts), spine)
+    assert p_value(seen, wrong, n) < 1e-9
+
+
+@pytest.mark.parametrize("facts", ["root", "middle", "bounded leaves"])
+def test_the_pipeline_draws_what_the_families_draw(country: Any, facts: str, tmp_path: Path) -> None:
+    """Beam adds nothing to the law: with one key its release is the table that the families above were tested by."""
+    queries = {"all": {"total": "1"}, "block": {"detailed": "1"}}
+    plan = plan_of(country, queries, facts=facts)
+    codes = UNITS.split()[1:]
+    rows = [(codes[b], "fm"[c]) for b, c in np.argwhere(TRUTH) for _ in range(TRUTH[b, c])]
+    country.file("people.csv", "geocode,sex\n" + "".join(f"{code},{sex}\n" for code, sex in rows))
+    release = das.run(plan, out=tmp_path / "out", testing_key="seven")
+    shown = release.counts("block")
+    found = np.zeros_like(TRUTH)
+    for code, sex, count in shown[["geocode", "sex", "count"]].itertuples(index=False):
+        found[codes.index(str(code)), "fm".index(str(sex))] += int(count)
+    streams = RunKey.for_testing("seven").streams(plan.digest.encode())
+    assert np.array_equal(found, Drawer(plan, spine_of(plan), TRUTH).draw(streams))
 
 
 def test_a_draw_is_a_function_of_the_key(country: Any) -> None:

@@ -74,3 +74,48 @@ def test_conditioning_changes_the_plan_and_estimation_does_not(country: Any) -> 
     plain = country.plan(strategy=strategy(DETAILED)).digest
     assert country.plan(strategy=strategy(DETAILED), estimate={"information": "level"}).digest == plain
     assert country.plan(strategy=strategy(DETAILED), estimate=CONGENIAL).digest != plain
+
+
+def fact(query: str, level: str) -> dict[str, str]:
+    return {"query": query, "level": level, "reason": "law"}
+
+
+@pytest.mark.parametrize(
+    ("queries", "facts", "remedy"),
+    [
+        (DETAILED, [fact("total", "block")], "measure 'total' alone above block and 'detailed' at block"),
+        (TOTALS, [fact("sex", "state")], "measure 'detailed' alone at every level"),
+        (DETAILED, [fact("sex", "state"), fact("age", "state")], "the public facts cross"),
+        (TOTALS, [fact("sex", "county"), fact("total", "block")], "the public facts cross"),
+    ],
+    ids=["total below cells", "cells above totals", "crossing facts", "a coarser fact below"],
+)
+def test_the_nearest_tree_keeps_the_facts(country: Any, queries: Any, facts: Any, remedy: str) -> None:
+    """What is recommended must itself be accepted, and facts can be what stands in the way."""
+    with pytest.raises(ConfigError, match="not laminar") as refused:
+        country.plan(estimate=CONGENIAL, strategy=strategy(queries), invariant=facts)
+    assert refused.value.problems[0].remedy.startswith(remedy)
+    if remedy.startswith("measure"):
+        advised = DETAILED if "every level" in remedy else {"all": {"total": "1"}, "block": {"detailed": "1"}}
+        country.plan(estimate=CONGENIAL, strategy=strategy(advised), invariant=facts)
+
+
+def test_a_fact_about_what_is_measured_under_another_name_stands_above_it(country: Any) -> None:
+    facts = [fact("sex * age", "block")]
+    plan = country.plan(estimate=CONGENIAL, strategy=strategy(DETAILED), invariant=facts)
+    assert layers_of(plan).explain().endswith("block sex * age (not measured) > block detailed")
+
+
+@pytest.mark.parametrize("framework", ["zcdp", "pure"])
+def test_too_little_noise_for_any_promise_is_refused(country: Any, framework: str) -> None:
+    """The sampler's total variation counts e^epsilon times: with next to no noise nothing is left to be promised."""
+    name = "rho" if framework == "zcdp" else "epsilon"
+    for budget in ("1", "100"):
+        privacy = {"framework": framework, name: budget}
+        if budget == "1":
+            country.plan(estimate=CONGENIAL, strategy=strategy(DETAILED), privacy=privacy)
+            continue
+        with pytest.raises(ConfigError, match="so little noise") as refused:
+            country.plan(estimate=CONGENIAL, strategy=strategy(DETAILED), privacy=privacy)
+        assert refused.value.problems[0].where == f"privacy.{name}"
+        country.plan(strategy=strategy(DETAILED), privacy=privacy)  # the other engine takes it

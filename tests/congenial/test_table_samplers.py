@@ -28,7 +28,7 @@ from das.congenial.rejection import RejectionSampler
 from das.congenial.systems import agrees, is_laminar, nearest_laminar, public_start
 from das.congenial.walks import WORD_BITS, Choice, choose, pool
 from das.errors import ConfigError, InfeasibleError, UsageError
-from das.noise import DiscreteGaussian, DiscreteLaplace, RunKey
+from das.noise import Bundle, DiscreteGaussian, DiscreteLaplace, RunKey
 
 VECTORS = Path(__file__).resolve().parents[2] / ".." / "shared" / "vectors" / "semidp.json"
 STREAMS = RunKey.for_testing("tables").streams(b"")
@@ -370,3 +370,24 @@ def test_rejection_says_when_it_would_take_too_long(monkeypatch: pytest.MonkeyPa
     law = RejectionSampler(SEX_BY_AGE, DiscreteLaplace(2), next(iter(SOLVED.values()))).given(COUNTS)
     with pytest.raises(UsageError, match="TableSampler"):
         law.draw(bundle(), 100)
+
+
+def test_the_coins_of_rejection_are_not_the_bits_of_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise without a table is drawn from the bits of its position; a coin from the same bits would depend on it."""
+    read: list[tuple[int, int]] = []
+    bits = Bundle.bits
+
+    def recorded(self: Bundle, stream: int, position: int) -> Any:
+        read.append((stream, position))
+        return bits(self, stream, position)
+
+    monkeypatch.setattr("das.noise.two_sided.table_of", lambda weights: None)
+    monkeypatch.setattr("das.congenial.rejection._FIRST_PROPOSALS", 32)
+    monkeypatch.setattr(Bundle, "bits", recorded)
+    facts = TableFacts(cells=3, values=(), records=9)
+    RejectionSampler(facts, DiscreteLaplace(2), (0,)).given([4, 3, 2]).draw(bundle(), 2)
+    noise = {place for place in read if place[1] < 2**32}
+    coins = [place for place in read if place not in noise]
+    assert len(noise) >= 64
+    assert coins
+    assert len(set(coins)) == len(coins)

@@ -19,6 +19,7 @@ from das.congenial.backward import choose
 from das.congenial.factors import FACTOR_ERROR, factor_table
 from das.congenial.kernels import convolve
 from das.congenial.messages import Groups, Messages, WindowTooSmall, concat, leaves, roots, split, sums, times
+from das.congenial.planning import plan
 from das.errors import ConfigError
 from das.noise import DiscreteGaussian, DiscreteLaplace, RunKey
 
@@ -296,6 +297,29 @@ def test_the_draws_of_a_group_do_not_depend_on_its_batch():
         other = words[own].copy()
         other[0] = 12345  # the row of a group's first member is never read
         assert (split(pool, groups.pick([g]), totals[g], other).draws == together.draws[own]).all()
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 5, 8, 13, 64, 100, 257])
+def test_a_window_counts_in_every_place_of_the_tree_where_it_stands(m):
+    """The union bound of ``tree.md``: a power is computed from few pieces, which stand for m members in many places."""
+    pool, _ = leaves([4], DiscreteGaussian(9), 0, 10**6, 60)
+    members, times = np.array([0]), np.array([m])
+    low = high = 4 * m
+    _, limits, pieces = plan(pool.sealed().pool, members, times, low, high, np.log(2.0**-6))
+
+    def places(p):
+        yield p
+        for child in pieces[p, :2]:
+            if child >= 0:
+                yield from places(child)
+
+    everywhere = list(places(len(pieces) - 1))
+    assert sum(1 for p in everywhere if pieces[p, 0] < 0) == m
+    widest = pieces[:, 3] * (len(pool.weight) - 1)
+    below = sum(pieces[p, 4] > max(0, low - (widest[-1] - widest[p])) for p in everywhere[1:])
+    above = sum(pieces[p, 5] < min(widest[p], high) for p in everywhere[1:])
+    assert limits[:2] == (below, above)
+    assert m < 64 or limits[1] > m  # far more than there are pieces
 
 
 def test_every_row_but_the_first_decides_something():

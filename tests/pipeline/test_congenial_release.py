@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
 import das
+import das.congenial.family
+import pipelines.congenial
 import pipelines.run
 from das.congenial.layers import layers_of
+from das.congenial.messages import WindowTooSmall
 from das.engine import StageTime, find_engine
 from das.errors import BudgetError, ConfigError, UsageError, WindowsTooNarrow
 from das.evaluation.evaluate import evaluate
@@ -20,6 +24,7 @@ from das.release.custody import ledger_path
 from das.release.ledger import Ledger
 from das.release.manifest import verify_release
 from das.starter import write_starter
+from pipelines.congenial import Congenial
 
 MIXED = """\
 total = "1/4"
@@ -111,8 +116,6 @@ def test_totals_first_and_cells_in_the_leaves(home: Path) -> None:
 
 
 def test_counts_that_lie_about_their_noise_are_no_release(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import pipelines.congenial
-
     monkeypatch.setattr(pipelines.congenial, "stating_noise", lambda table, measurements: table)
     with pytest.raises(BudgetError, match="planned but not measured"):
         das.run(congenial(home), out=home / "lie", testing_key="one")
@@ -163,6 +166,31 @@ def test_windows_that_are_too_narrow_at_first_give_the_same_draw(
     monkeypatch.setattr(pipelines.run, "REACHES", (0.5, *pipelines.run.REACHES))
     widened = das.run(congenial(home), out=home / "widened", testing_key="one")
     assert widened.counts("village").equals(release.counts("village"))
+
+
+def test_a_split_that_is_not_proved_is_no_reason_to_draw_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wider windows would then depend on what was drawn, and the promised total variation does not hold that."""
+    passes: list[float] = []
+
+    class Counted(Congenial):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            passes.append(self.reach)
+
+    def unproved(*arguments: Any, **named: Any) -> None:
+        raise WindowTooSmall("a split loses too much", [1, 2])
+
+    monkeypatch.setattr(pipelines.congenial, "Congenial", Counted)
+    das.run(congenial(home), out=home / "split", testing_key="one")
+    asked_by_roots = tuple(passes)
+    assert asked_by_roots == pipelines.run.REACHES[: len(passes)]
+    assert len(passes) < len(pipelines.run.REACHES)
+    passes.clear()
+    monkeypatch.setattr(das.congenial.family, "split", unproved)
+    with pytest.raises(WindowsTooNarrow, match="charged nothing"):
+        das.run(congenial(home), out=home / "unsplit", testing_key="one")
+    assert tuple(passes) == asked_by_roots
+    assert not (home / "unsplit" / "release" / "counts").exists()
 
 
 def test_what_is_refused_for_public_reasons_is_refused_when_it_is_read(home: Path) -> None:
