@@ -1,7 +1,9 @@
 """A Flink cluster on this machine alone: a JobManager, two TaskManagers, and Beam's job server in front of them.
 
-Every process listens on loopback and keeps its logs and spilled data in a private folder: what travels through a
-cluster while records are tabulated is as confidential as the records.
+Flink's own ports are bound to loopback, and logs and spilled data are kept in a private folder: what travels through a
+cluster while records are tabulated is as confidential as the records. Beam's job server (8099) and the ports by which
+its runner speaks with Python workers listen on every interface, and Beam has no setting against it: on a machine that
+others can reach, a firewall must close them.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from geography import Spine
 __all__ = ["Part", "families", "parquet_bytes", "parquet_of_pieces", "parts_of"]
 
 NUMBERS_PER_PART = 500_000
-"""About 8 MB of 64-bit numbers: what one worker holds at a time; small, so that no worker waits long for another."""
+"""About 4 MB of 64-bit numbers: what one worker holds at a time; small, so that no worker waits long for another."""
 
 
 @dataclass(frozen=True, slots=True)
