@@ -25,9 +25,9 @@ __all__ = ["Settled", "settle"]
 _FACES = 60
 _ROUGH = 0.15
 """How far the slope on a face must fall, as a share, while the guess is still changing."""
-_FINE = 1e-3
+_FINE = 1e-4
 """How far it must have fallen at the end, in persons: as far as the curvature's modulus makes of this. What is lost is
-its square, a millionth of what one person more in one cell would cost; the certificate has the last word."""
+its square, 1e-8 of what one person more in one cell would cost; the certificate has the last word."""
 _FINEST = 1e-10
 """The same where there is no modulus: the certificate is off by the slope that is left, not by its square."""
 _ROUNDING = 1e-9

@@ -57,8 +57,9 @@ class Distance:
         if len(self.weights):
             return np.full(self.reference.shape[1], self.common / self.own)
         common = np.maximum(self.table.min(axis=1), 0.0)
-        beyond = (self.table[:, self.kinds[0, 0]] - common).mean()
-        return np.broadcast_to(common / beyond, self.reference.shape[1:]).copy()
+        beyond = float((self.table[:, self.kinds[0, 0]] - common).mean())
+        children = self.reference.shape[1]
+        return np.broadcast_to(common / beyond, children).copy() if beyond > 0 else np.zeros(children)
 
     def bend(self, step: Floats) -> Floats:
         """Multiply each child's column by its curvature."""
