@@ -325,7 +325,7 @@ class _Run:
         except Exception as error:
             raise_complaints(*partials)
             write_atomically(partials[0] / "room", bytes(4096))  # a worker on a full disk could not even complain
-            raise trouble_with(error) from error
+            raise trouble_with(error, self.options) from error
         raise_complaints(*partials)
         self.spent[stage] = {"pipeline_seconds": perf_counter() - begun, "steps": steps_of(result.metrics())}
 

@@ -168,11 +168,13 @@ def test_a_job_server_gives_the_same_bytes_and_leaves_nothing_behind(
     assert {path.name for path in (tmp_path / "out").iterdir()} == {path.name for path in country.out.iterdir()}
 
 
-def test_nobody_answers(starter: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["flink", "spark"])
+def test_nobody_answers(engine: str, starter: Path, tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("localhost", 0))
-        options = ["--runner=flink", f"--job_endpoint=localhost:{unused.getsockname()[1]}"]
-        with pytest.raises(UsageError, match="no job server can be reached there; start one with `bash scripts/flink"):
+        options = [f"--runner={engine}", f"--job_endpoint=localhost:{unused.getsockname()[1]}"]
+        remedy = f"no job server can be reached there; start one with `bash scripts/{engine} up`, or name another"
+        with pytest.raises(UsageError, match=remedy):
             das.run(das.load(starter), out=tmp_path / "out", options=options)
     assert not (starter.parent / "ledger.sqlite").exists()
 
@@ -218,6 +220,9 @@ def test_an_engine_that_fails_the_small_job(starter: Path, tmp_path: Path, monke
 def test_an_engine_that_gives_up_can_be_tried_again() -> None:
     given_up = preflight.trouble_with(RuntimeError("Pipeline x failed in state FAILED: no slots"))
     assert isinstance(given_up, Interrupted)
+    assert "`bash scripts/flink up` starts what is missing" in str(given_up)
+    given_up = preflight.trouble_with(RuntimeError("Pipeline x failed in state FAILED: no slots"), ["--runner=spark"])
+    assert "`bash scripts/spark up` starts what is missing" in str(given_up)
     step = RuntimeError("Pipeline x failed in state FAILED: Traceback (most recent call last)")
     assert preflight.trouble_with(step) is step
 
@@ -226,12 +231,23 @@ def test_only_engines_elsewhere_are_asked() -> None:
     assert not is_elsewhere(["--runner=in-memory"])
     assert not is_elsewhere(["--runner=multi-process"])
     assert is_elsewhere(["--runner=flink"])
+    assert is_elsewhere(["--runner=spark"])
 
 
 def test_the_defaults_of_flink_give_way_to_the_command_line() -> None:
     _, options = runner_and_options(["--runner=flink", "--parallelism=7"])
     found = options.get_all_options(drop_default=True)
     assert (found["parallelism"], found["number_of_execution_retries"]) == (7, 6)
+
+
+def test_the_defaults_of_spark_are_its_own_and_give_way_to_the_command_line() -> None:
+    _, options = runner_and_options(["--runner=Spark"])
+    found = options.get_all_options(drop_default=True)
+    assert (found["job_endpoint"], found["environment_type"]) == ("localhost:8199", "PROCESS")
+    assert found["environment_config"].endswith('das-worker"}')
+    assert "number_of_execution_retries" not in found
+    _, options = runner_and_options(["--runner=spark", "--job_endpoint=far:8099"])
+    assert options.get_all_options(drop_default=True)["job_endpoint"] == "far:8099"
 
 
 # A worker ends with the run that it was started for.
