@@ -19,6 +19,7 @@ import apache_beam as beam
 import pytest
 
 import das
+from das.engine import find_engine
 from das.errors import Interrupted, UsageError
 from das.release.ledger import Ledger
 from pipelines import lease, preflight
@@ -198,6 +199,21 @@ def test_workers_that_do_not_see_the_folder(starter: Path, tmp_path: Path, monke
     with pytest.raises(UsageError, match=r"does not see the output folder .*out; choose a folder that this machine"):
         das.run(das.load(starter), out=tmp_path / "out", options=EMBEDDED)
     assert not (starter.parent / "ledger.sqlite").exists()
+
+
+def test_workers_whose_current_folder_is_another(
+    country: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tree: Tree
+) -> None:
+    look = preflight.Look.process
+
+    def elsewhere(self: preflight.Look, number: int) -> Iterator[tuple[int, int]]:
+        os.chdir("/")
+        return look(self, number)
+
+    monkeypatch.setattr(preflight.Look, "process", elsewhere)
+    monkeypatch.chdir(tmp_path)
+    find_engine().run(country.plan, Path("out"), testing_key="country", options=EMBEDDED)
+    assert tree(tmp_path / "out" / "release") == tree(country.release)
 
 
 def test_workers_of_other_versions(tmp_path: Path) -> None:

@@ -23,8 +23,13 @@ def test_the_cluster_runs_the_beam_that_is_installed(spark: None) -> None:
 
 
 def test_the_starter_gives_the_same_bytes_and_leaves_nothing_behind(
-    spark: None, country: World, tmp_path: Path, tree: Callable[[Path], dict[str, str]]
+    spark: None,
+    country: World,
+    tmp_path: Path,
+    tree: Callable[[Path], dict[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    das.run(country.plan, out=tmp_path / "out", testing_key="country", options=["--runner=spark"])
+    monkeypatch.chdir(tmp_path)  # which is not where the workers are
+    das.run(country.plan, out="out", testing_key="country", options=["--runner=spark"])
     assert tree(tmp_path / "out" / "release") == tree(country.release)
     assert {path.name for path in (tmp_path / "out").iterdir()} == {path.name for path in country.out.iterdir()}
