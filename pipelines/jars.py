@@ -1,55 +1,81 @@
-"""The Java side of Flink: downloaded once by pip and Maven, checked against one digest, kept in the user's cache.
+"""The Java side of an engine: downloaded once by pip and Maven, checked against one digest, kept in the user's cache.
 
-Flink's own jars come with its Python distribution; Beam's job server is resolved from Maven with all that it needs, in
-parts instead of one large jar. It is of the same release as the Python Beam, which is pinned to it: the newest that can
-be had complete wherever Maven mirrors hold what is in common use.
+An engine's own jars come with its Python distribution; Beam's job server is resolved from Maven with all that it needs,
+in parts instead of one large jar. It is of the same release as the Python Beam, which is pinned to it: the newest that
+can be had complete wherever Maven mirrors hold what is in common use.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 from das.errors import Problem, UsageError
 
-__all__ = ["BEAM", "FLINK", "jars", "java"]
+__all__ = ["BEAM", "Distribution", "artifact_of", "cache_folder", "digest_of_jars", "jars", "java"]
 
-FLINK = "1.19.3"
 BEAM = "2.62.0"
 """Also the pin in pyproject.toml."""
-FLINK_SHA256 = "4a58e3a1fb7d83340bc96b6c080624c6d792d69fae5d294b96224775204a9c60"
-"""Of the source distribution apache-flink-libraries."""
-JARS_SHA256 = "d4fd4b0b079a416cb20fb68aa81275a1df8460289f410fa1b2c0e6b5603bb6d4"
-"""Of all jars together: see :func:`digest_of_jars`."""
-NEEDED = ("flink-dist-", "log4j-")
 CACHE = "DAS_CACHE"
 
-POM = f"""\
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """Where an engine's jars come from."""
+
+    engine: str
+    version: str
+    package: str
+    """The Python source distribution that holds the engine's own jars, with its SHA-256."""
+    package_sha256: str
+    wanted: tuple[str, ...] = ("",)
+    """How the names begin of those jars in it that are needed."""
+    runner: str
+    """Beam's artifact for this engine, and the groups that are not wanted of all that it needs."""
+    excluded: tuple[str, ...]
+    below: str = ""
+    """The folder in which the engine expects its jars, relative to its home."""
+    jars_sha256: str
+    """Of all jars together: see :func:`digest_of_jars`."""
+
+    @property
+    def home(self) -> Path:
+        """Where it is kept."""
+        # Beam sends its own class path to the cluster with every job, a few hundred megabytes, unless the path contains
+        # "gradle/wrapper". The cluster has these jars already: it is started from the same folder.
+        return cache_folder() / f"{self.engine.lower()}-{self.version}-beam-{BEAM}" / "gradle" / "wrapper"
+
+    @property
+    def pom(self) -> str:
+        """What Maven is to resolve."""
+        exclusions = "".join(
+            f"<exclusion><groupId>{group}</groupId><artifactId>*</artifactId></exclusion>" for group in self.excluded
+        )
+        return f"""\
 <project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>das</groupId><artifactId>job-server</artifactId><version>1</version>
   <dependencies><dependency>
-    <groupId>org.apache.beam</groupId><artifactId>beam-runners-flink-1.19</artifactId><version>{BEAM}</version>
-    <exclusions>
-      <exclusion><groupId>org.apache.flink</groupId><artifactId>*</artifactId></exclusion>
-      <exclusion><groupId>org.slf4j</groupId><artifactId>*</artifactId></exclusion>
-    </exclusions>
+    <groupId>org.apache.beam</groupId><artifactId>{self.runner}</artifactId><version>{BEAM}</version>
+    <exclusions>{exclusions}</exclusions>
   </dependency></dependencies>
 </project>
 """
 
 
-def java() -> str:
+def java(engine: str) -> str:
     """Where Java is."""
-    return _tool("java", "a Java runtime, 11 or 17 (on Debian: apt-get install openjdk-17-jre-headless)")
+    return _tool("java", engine, "a Java runtime, 11 or 17 (on Debian: apt-get install openjdk-17-jre-headless)")
 
 
 def cache_folder() -> Path:
@@ -58,17 +84,15 @@ def cache_folder() -> Path:
     return Path(os.environ.get(CACHE) or Path(home) / "das")
 
 
-def jars() -> Path:
+def jars(needed: Distribution) -> Path:
     """Where the jars are, downloaded if need be and checked in any case."""
     if version("apache-beam") != BEAM:
         reason = f"is {version('apache-beam')} here, and the job server is of {BEAM}"
         raise UsageError(Problem("apache-beam", reason, "install requirements.lock: `bash scripts/setup` does"))
-    # Beam sends its own class path to the cluster with every job, a few hundred megabytes, unless the path contains
-    # "gradle/wrapper". The cluster has these jars already: it is started from the same folder.
-    folder = cache_folder() / f"flink-{FLINK}-beam-{BEAM}" / "gradle" / "wrapper"
+    folder = needed.home / needed.below
     if not folder.exists():
-        _download(folder)
-    if digest_of_jars(folder) != JARS_SHA256:
+        _download(needed, folder)
+    if digest_of_jars(folder) != needed.jars_sha256:
         raise UsageError(
             Problem(str(folder), "holds other jars than those that were tested", "delete it and try again")
         )
@@ -89,25 +113,42 @@ def digest_of_jars(folder: Path) -> str:
     return whole.hexdigest()
 
 
-def _download(folder: Path) -> None:
-    mvn = _tool("mvn", "Maven (on Debian: apt-get install maven)")
+def artifact_of(jar: str) -> str:
+    """The name of a jar without its version.
+
+    >>> artifact_of("jackson-module-scala_2.12-2.15.2.jar")
+    'jackson-module-scala_2.12'
+    """
+    return re.sub(r"-\d.*", "", jar)
+
+
+def _download(needed: Distribution, folder: Path) -> None:
+    mvn = _tool("mvn", needed.engine, "Maven (on Debian: apt-get install maven)")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as name:
         work = Path(name)
         found = work / "jars"
-        (work / "pom.xml").write_text(POM)
+        (work / "pom.xml").write_text(needed.pom)
         plugin = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
         only = ["-DincludeScope=runtime", f"-DoutputDirectory={found}"]
         _fetch("Beam's job server", [mvn, "-q", "-B", "-C", "-U", "-f", str(work / "pom.xml"), plugin, *only])
-        (work / "needed.txt").write_text(f"apache-flink-libraries=={FLINK} --hash=sha256:{FLINK_SHA256}\n")
+        pinned = f"{needed.package}=={needed.version} --hash=sha256:{needed.package_sha256}\n"
+        (work / "needed.txt").write_text(pinned)
         pip = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps"]
-        _fetch("Flink", [*pip, "--require-hashes", "-r", str(work / "needed.txt"), "-d", name])
-        with tarfile.open(work / f"apache-flink-libraries-{FLINK}.tar.gz") as archive:
-            for member in archive:
-                member.name = Path(member.name).name
-                if member.isfile() and member.name.startswith(NEEDED) and member.name.endswith(".jar"):
-                    archive.extract(member, found, filter="data")
+        _fetch(needed.engine, [*pip, "--require-hashes", "-r", str(work / "needed.txt"), "-d", name])
+        _unpack(needed, work / f"{needed.package}-{needed.version}.tar.gz", found)
         found.rename(folder)
+
+
+def _unpack(needed: Distribution, package: Path, found: Path) -> None:
+    """Add the engine's own jars, except those of which Beam has brought the version that it needs."""
+    brought = {artifact_of(jar.name) for jar in found.iterdir()}
+    with tarfile.open(package) as archive:
+        for member in archive:
+            member.name = Path(member.name).name
+            is_wanted = member.name.startswith(needed.wanted) and member.name.endswith(".jar")
+            if member.isfile() and is_wanted and artifact_of(member.name) not in brought:
+                archive.extract(member, found, filter="data")
 
 
 def _fetch(what: str, command: Sequence[str]) -> None:
@@ -118,8 +159,8 @@ def _fetch(what: str, command: Sequence[str]) -> None:
         raise UsageError(Problem(what, f"could not be downloaded: {lines[0][:300]}", remedy))
 
 
-def _tool(name: str, what: str) -> str:
+def _tool(name: str, engine: str, what: str) -> str:
     found = shutil.which(name)
     if found is None:
-        raise UsageError(Problem(name, "is not installed", f"a Flink cluster needs {what}"))
+        raise UsageError(Problem(name, "is not installed", f"a {engine} cluster needs {what}"))
     return found

@@ -26,10 +26,11 @@ from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from das.errors import Interrupted, Problem, UsageError
-from pipelines.cluster import JOB_ENDPOINT, beam_that_runs
+from pipelines.cluster import Cluster
+from pipelines.engines import ENGINES
 from pipelines.lease import lease_in
 from pipelines.pool import WORKER_LOST
-from pipelines.runners import is_elsewhere, runner_and_options
+from pipelines.runners import engine_of, is_elsewhere, runner_and_options
 
 __all__ = ["engaged", "trouble_with"]
 
@@ -40,8 +41,6 @@ EMBEDDED = "embed"
 """Beam's name for a job server within this process."""
 HUSHED = ("wait_until_finish", "_run_job")
 """Beam's names for the threads that follow a job, or run it."""
-START = "bash scripts/flink up"
-STOP = "bash scripts/flink down"
 CONNECT_SECONDS = 5
 DESCRIBE_SECONDS = 30
 PROBE_SECONDS = 300
@@ -116,10 +115,11 @@ def _require_fit(arguments: Sequence[str], out: Path) -> None:
     """Raise a UsageError that names the remedy if the engine cannot be reached or is not fit for this run."""
     _, options = runner_and_options(arguments)
     endpoint = options.view_as(PortableOptions).job_endpoint
-    if endpoint == JOB_ENDPOINT:
-        _require_same_beam(beam_that_runs())
+    for engine in ENGINES.values():
+        if endpoint == engine.job_endpoint:
+            _require_same_beam(engine)
     if endpoint and endpoint != EMBEDDED:
-        _require_job_server(endpoint)
+        _require_job_server(endpoint, engine_of(arguments))
     probe = out / f".probe-{uuid.uuid4().hex}"
     probe.touch(mode=0o600)
     try:
@@ -134,21 +134,20 @@ def _require_fit(arguments: Sequence[str], out: Path) -> None:
         raise UsageError(problems)
 
 
-def _require_same_beam(runs: str | None) -> None:
+def _require_same_beam(engine: Cluster) -> None:
     """Refuse this machine's job server if it is of another release; one elsewhere does not say which it is of."""
-    ours = version("apache-beam")
+    runs, ours = engine.beam_that_runs(), version("apache-beam")
     if runs not in (None, ours):
-        remedy = f"stop it with `{STOP}`, run `bash scripts/setup`, then `{START}`"
+        remedy = f"stop it with `{engine.stop}`, run `bash scripts/setup`, then `{engine.start}`"
         raise UsageError(Problem("the job server", f"is of Beam {runs}, and apache-beam here is {ours}", remedy))
 
 
-def _require_job_server(endpoint: str) -> None:
+def _require_job_server(endpoint: str, engine: Cluster) -> None:
     host, _, port = endpoint.rpartition(":")
-    where = f"--job_endpoint={endpoint}"
+    where, remedy = f"--job_endpoint={endpoint}", f"start one with `{engine.start}`, or name another"
     try:
         socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
     except (OSError, ValueError):
-        remedy = f"start one with `{START}`, or name another"
         raise UsageError(Problem(where, "no job server can be reached there", remedy)) from None
     with grpc.insecure_channel(endpoint) as channel:
         service = beam_job_api_pb2_grpc.JobServiceStub(channel)
@@ -156,7 +155,7 @@ def _require_job_server(endpoint: str) -> None:
             service.DescribePipelineOptions(beam_job_api_pb2.DescribePipelineOptionsRequest(), timeout=DESCRIBE_SECONDS)
         except grpc.RpcError:
             reason = "something listens there that is no Beam job server, or none of a version that is understood"
-            raise UsageError(Problem(where, reason, f"start one with `{START}`, or name another")) from None
+            raise UsageError(Problem(where, reason, remedy)) from None
 
 
 def _probe(arguments: Sequence[str], out: Path, probe: str) -> set[str]:
@@ -176,9 +175,8 @@ def _probe(arguments: Sequence[str], out: Path, probe: str) -> set[str]:
     if not PipelineState.is_terminal(state):
         result.cancel()
         reason = f"did not do a small job within {PROBE_SECONDS} s"
-        raise UsageError(
-            Problem("the engine", reason, f"see that it has free workers: `{START}` starts what is missing")
-        )
+        remedy = f"see that it has free workers: `{engine_of(arguments).start}` starts what is missing"
+        raise UsageError(Problem("the engine", reason, remedy))
     return _counters(result)
 
 
@@ -201,7 +199,7 @@ def _unfit(said: dict[str, str], out: Path) -> Iterator[Problem]:
             yield Problem(where, f"has {name} {said.get(name)}, and this machine {ours}", remedy)
 
 
-def trouble_with(error: Exception) -> Exception:
+def trouble_with(error: Exception, arguments: Sequence[str] = ()) -> Exception:
     """What to tell of a job that ended badly: the error itself, unless it is the engine that failed and not a step."""
     if WORKER_LOST in str(error):
         remedy = "run the same command again; with fewer workers (--direct_num_workers) if memory was short"
@@ -212,5 +210,7 @@ def trouble_with(error: Exception) -> Exception:
         reason = "gave a stage up"
     else:
         return error
-    remedy = f"see that it runs (`{START}` starts what is missing), then run the same command again"
+    remedy = (
+        f"see that it runs (`{engine_of(arguments).start}` starts what is missing), then run the same command again"
+    )
     return Interrupted(Problem("the engine", reason, remedy))

@@ -40,7 +40,7 @@ from pipelines.estimate import DownSweep
 from pipelines.measure import MeasurePart, true_answers_of, write_facts
 from pipelines.preflight import engaged, trouble_with
 from pipelines.publish import PublishRecords, PublishTable, table_tasks
-from pipelines.runners import runner_and_options
+from pipelines.runners import is_elsewhere, runner_and_options
 from pipelines.tabulate import Tabulate
 from pipelines.watch import watching
 from pipelines.work import Work
@@ -67,7 +67,8 @@ class BeamEngine:
         stopwatch: Stopwatch | None = None,
     ) -> None:
         """Run the plan into ``out``, up to and including a stage."""
-        runner_and_options(options)  # complain about options before anything is written
+        if is_elsewhere(options):  # or complain about options before anything is written
+            out = out.resolve()  # the workers' current folder is another
         run = _Run(plan, Layout(out), options, progress or (lambda stage, done, of: None))
         make_root(out)
         with alone_in(out), ExitStack() as stack:
@@ -325,7 +326,7 @@ class _Run:
         except Exception as error:
             raise_complaints(*partials)
             write_atomically(partials[0] / "room", bytes(4096))  # a worker on a full disk could not even complain
-            raise trouble_with(error) from error
+            raise trouble_with(error, self.options) from error
         raise_complaints(*partials)
         self.spent[stage] = {"pipeline_seconds": perf_counter() - begun, "steps": steps_of(result.metrics())}
 

@@ -7,6 +7,7 @@ import hashlib
 import multiprocessing
 import runpy
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count, product
 from pathlib import Path
@@ -22,7 +23,8 @@ from das.config import load
 from das.errors import UsageError
 from das.plan import Plan
 from das.starter import write_demo, write_starter
-from pipelines import cluster
+from pipelines.cluster import Cluster
+from pipelines.engines import FLINK, SPARK
 
 RUN_DAS = Path(__file__).with_name("run_das.py")
 
@@ -208,14 +210,26 @@ def starter(tmp_path: Path) -> Path:
     return write_starter(tmp_path / "input")
 
 
-@pytest.fixture(scope="session")
-def flink() -> Iterator[None]:
-    """A Flink cluster on this machine; left as it was found."""
-    was_up = cluster.is_up()
+@contextmanager
+def running(engine: Cluster) -> Iterator[None]:
+    """A cluster on this machine; left as it was found."""
+    was_up = engine.is_up()
     try:
-        cluster.up()
+        engine.up()
     except UsageError as error:
-        pytest.skip(f"no Flink cluster: {error}")
+        pytest.skip(f"no {engine.title} cluster: {error}")
     yield
     if not was_up:
-        cluster.down()
+        engine.down()
+
+
+@pytest.fixture(scope="session")
+def flink() -> Iterator[None]:
+    with running(FLINK):
+        yield
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[None]:
+    with running(SPARK):
+        yield

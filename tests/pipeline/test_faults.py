@@ -19,6 +19,7 @@ import apache_beam as beam
 import pytest
 
 import das
+from das.engine import find_engine
 from das.errors import Interrupted, UsageError
 from das.release.ledger import Ledger
 from pipelines import lease, preflight
@@ -168,11 +169,13 @@ def test_a_job_server_gives_the_same_bytes_and_leaves_nothing_behind(
     assert {path.name for path in (tmp_path / "out").iterdir()} == {path.name for path in country.out.iterdir()}
 
 
-def test_nobody_answers(starter: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["flink", "spark"])
+def test_nobody_answers(engine: str, starter: Path, tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("localhost", 0))
-        options = ["--runner=flink", f"--job_endpoint=localhost:{unused.getsockname()[1]}"]
-        with pytest.raises(UsageError, match="no job server can be reached there; start one with `bash scripts/flink"):
+        options = [f"--runner={engine}", f"--job_endpoint=localhost:{unused.getsockname()[1]}"]
+        remedy = f"no job server can be reached there; start one with `bash scripts/{engine} up`, or name another"
+        with pytest.raises(UsageError, match=remedy):
             das.run(das.load(starter), out=tmp_path / "out", options=options)
     assert not (starter.parent / "ledger.sqlite").exists()
 
@@ -198,6 +201,21 @@ def test_workers_that_do_not_see_the_folder(starter: Path, tmp_path: Path, monke
     assert not (starter.parent / "ledger.sqlite").exists()
 
 
+def test_workers_whose_current_folder_is_another(
+    country: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tree: Tree
+) -> None:
+    look = preflight.Look.process
+
+    def elsewhere(self: preflight.Look, number: int) -> Iterator[tuple[int, int]]:
+        os.chdir("/")
+        return look(self, number)
+
+    monkeypatch.setattr(preflight.Look, "process", elsewhere)
+    monkeypatch.chdir(tmp_path)
+    find_engine().run(country.plan, Path("out"), testing_key="country", options=EMBEDDED)
+    assert tree(tmp_path / "out" / "release") == tree(country.release)
+
+
 def test_workers_of_other_versions(tmp_path: Path) -> None:
     said = preflight.versions() | {"Python": "3.12", "apache-beam": "2.0.0", "host": "far", "sees": "True"}
     problems = list(preflight._unfit(said, tmp_path))
@@ -218,6 +236,9 @@ def test_an_engine_that_fails_the_small_job(starter: Path, tmp_path: Path, monke
 def test_an_engine_that_gives_up_can_be_tried_again() -> None:
     given_up = preflight.trouble_with(RuntimeError("Pipeline x failed in state FAILED: no slots"))
     assert isinstance(given_up, Interrupted)
+    assert "`bash scripts/flink up` starts what is missing" in str(given_up)
+    given_up = preflight.trouble_with(RuntimeError("Pipeline x failed in state FAILED: no slots"), ["--runner=spark"])
+    assert "`bash scripts/spark up` starts what is missing" in str(given_up)
     step = RuntimeError("Pipeline x failed in state FAILED: Traceback (most recent call last)")
     assert preflight.trouble_with(step) is step
 
@@ -226,12 +247,23 @@ def test_only_engines_elsewhere_are_asked() -> None:
     assert not is_elsewhere(["--runner=in-memory"])
     assert not is_elsewhere(["--runner=multi-process"])
     assert is_elsewhere(["--runner=flink"])
+    assert is_elsewhere(["--runner=spark"])
 
 
 def test_the_defaults_of_flink_give_way_to_the_command_line() -> None:
     _, options = runner_and_options(["--runner=flink", "--parallelism=7"])
     found = options.get_all_options(drop_default=True)
     assert (found["parallelism"], found["number_of_execution_retries"]) == (7, 6)
+
+
+def test_the_defaults_of_spark_are_its_own_and_give_way_to_the_command_line() -> None:
+    _, options = runner_and_options(["--runner=Spark"])
+    found = options.get_all_options(drop_default=True)
+    assert (found["job_endpoint"], found["environment_type"]) == ("localhost:8199", "PROCESS")
+    assert found["environment_config"].endswith('das-worker"}')
+    assert "number_of_execution_retries" not in found
+    _, options = runner_and_options(["--runner=spark", "--job_endpoint=far:8099"])
+    assert options.get_all_options(drop_default=True)["job_endpoint"] == "far:8099"
 
 
 # A worker ends with the run that it was started for.

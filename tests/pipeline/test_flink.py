@@ -24,7 +24,8 @@ import pytest
 import das
 from das.release.durable import verify
 from das.release.ledger import Ledger
-from pipelines import cluster
+from pipelines.engines import FLINK as CLUSTER
+from pipelines.flink import TASK_MANAGERS
 
 if TYPE_CHECKING:
     from conftest import World
@@ -125,7 +126,7 @@ class Run:
 
 @pytest.fixture
 def run(flink: None, starter: Path, tmp_path: Path) -> Iterator[Run]:
-    cluster.up()  # whatever the test before has killed
+    CLUSTER.up()  # whatever the test before has killed
     orders = tmp_path / "orders"
     orders.mkdir()
     worker = orders / "worker"
@@ -159,7 +160,7 @@ def gone(worker: int) -> None:
 
 
 def test_the_cluster_runs_the_beam_that_is_installed(flink: None) -> None:
-    assert cluster.beam_that_runs() == version("apache-beam")
+    assert CLUSTER.beam_that_runs() == version("apache-beam")
 
 
 def test_the_demo_gives_the_same_bytes(flink: None, town: World, tmp_path: Path, tree: Tree) -> None:
@@ -176,9 +177,9 @@ def test_a_taskmanager_killed_while_it_measures_and_another_while_it_estimates(
     process = run.start()
     for step in ("measure", "estimate"):
         worker = run.orders.worker_in(step, process)
-        cluster.up()
+        CLUSTER.up()
         killed = parent_of(worker)
-        assert killed in {cluster.pid_of(name) for name in cluster.TASK_MANAGERS}
+        assert killed in {CLUSTER.pid_of(name) for name in TASK_MANAGERS}
         os.kill(killed, signal.SIGKILL)
         run.orders.take_back(f"hold-{step}")
     done(process)
@@ -206,12 +207,12 @@ def test_the_job_server_killed_and_the_command_repeated(run: Run, country: World
     run.orders.give("hold-estimate")
     process = run.start()
     orphan = run.orders.worker_in("estimate", process)
-    server = cluster.pid_of("jobserver")
+    server = CLUSTER.pid_of("jobserver")
     assert server
     os.kill(server, signal.SIGKILL)
     assert "the engine: stopped answering while a stage ran" in done(process, code=6)
     drawn = tree(run.out / "release" / "measurements")
-    cluster.up()
+    CLUSTER.up()
     again = run.start()
     gone(orphan)
     run.orders.worker_in("estimate", again)

@@ -1,4 +1,4 @@
-"""One release of Beam on both sides: the Python one that is pinned, and the job server that is downloaded."""
+"""One release of Beam on both sides: the Python one that is pinned, and the job servers that are downloaded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import pytest
 
 import das
 from das.errors import UsageError
-from pipelines import cluster, jars
+from pipelines import jars
+from pipelines.cluster import JOB_SERVER, Cluster
+from pipelines.engines import ENGINES
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -26,22 +28,28 @@ def test_the_pin_the_job_server_and_what_is_installed_agree() -> None:
     assert f"apache-beam=={jars.BEAM} " in (ROOT / "requirements.lock").read_text()
 
 
-def test_no_cluster_is_started_for_another_beam(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=ENGINES.values(), ids=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Cluster:
+    found: Cluster = request.param
+    return found
+
+
+def test_no_cluster_is_started_for_another_beam(engine: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jars, "version", lambda _: "2.0.0")
     with pytest.raises(UsageError, match=rf"apache-beam: is 2.0.0 here, and the job server is of {jars.BEAM}; install"):
-        jars.jars()
+        engine.up()
 
 
 @pytest.fixture
-def another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def another(engine: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Something that looks like a job server started from the jars of another release."""
     monkeypatch.setenv(jars.CACHE, str(tmp_path / "cache"))
-    (server,) = (process for process in cluster._processes() if process.name == cluster.JOB_SERVER)
-    classes = tmp_path / "cache" / "flink-1.19.3-beam-2.0.0" / "gradle" / "wrapper" / "*"
+    (server,) = (process for process in engine.processes() if process.name == JOB_SERVER)
+    classes = tmp_path / "cache" / f"{engine.name}-1.19.3-beam-2.0.0" / "gradle" / "wrapper" / "*"
     waiting = [sys.executable, "-c", "print(flush=True); input()", "-cp", str(classes), server.main]
     process = subprocess.Popen(waiting, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     process.stdout.readline()  # it runs now, and has a name
-    pid_file = cluster._pid_file(server.name)
+    pid_file = engine.pid_file(server.name)
     pid_file.parent.mkdir(parents=True)
     pid_file.write_text(str(process.pid))
     yield
@@ -50,13 +58,18 @@ def another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("another")
-def test_a_job_server_of_another_beam_is_refused_before_anything_is_charged(starter: Path, tmp_path: Path) -> None:
-    assert cluster.beam_that_runs() == "2.0.0"
-    with pytest.raises(UsageError, match=r"is of Beam 2.0.0, and apache-beam here is .*; stop it with `bash scripts"):
-        das.run(das.load(starter), out=tmp_path / "out", options=["--runner=flink"])
+def test_a_job_server_of_another_beam_is_refused_before_anything_is_charged(
+    engine: Cluster, starter: Path, tmp_path: Path
+) -> None:
+    assert engine.beam_that_runs() == "2.0.0"
+    reason = rf"is of Beam 2.0.0, and apache-beam here is .*; stop it with `bash scripts/{engine.name} down`"
+    with pytest.raises(UsageError, match=reason):
+        das.run(das.load(starter), out=tmp_path / "out", options=[f"--runner={engine.name}"])
     assert not (starter.parent / "ledger.sqlite").exists()
 
 
-def test_nothing_is_known_of_a_job_server_that_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_known_of_a_job_server_that_does_not_run(
+    engine: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(jars.CACHE, str(tmp_path))
-    assert cluster.beam_that_runs() is None
+    assert engine.beam_that_runs() is None
