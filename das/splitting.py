@@ -178,7 +178,8 @@ def _completed(
         # With a total that is known, the most of a set is the total without the least of the others.
         upper = said.most[:, members] > below.most[:, members]
         lower = (said.least[:, members] < below.least[:, members]) & (not fixed)
-        for bit in bits:
+        # What the limits on one element and on the others say together need not be said; one alone says it itself.
+        for bit in bits if len(bits) > 1 else ():
             upper &= below.most[:, members] != below.most[:, members ^ bit] + below.most[:, bit]
             lower &= below.least[:, members] != below.least[:, members ^ bit] + below.least[:, bit]
         if not (upper.any() or lower.any()):

@@ -171,6 +171,19 @@ def test_a_query_between_two_that_are_limited_below_may_leave_no_whole_numbers_a
     assert "at the top alone" in str(caught.value)
 
 
+def test_bounds_on_crossing_queries_in_different_places_leave_a_cell_to_nobody() -> None:
+    """One person each: a woman here and there, a young one elsewhere. So nobody anywhere is an old man."""
+    spine = from_geocodes(["000", "001", "010", "011"], [("top", 1), ("mid", 1), ("low", 1)])
+    declared = [
+        Declared("low", Fact(parse_query(CROSS, "sex"), ">=", np.array([[1, 0], [0, 0], [1, 0], [0, 0]])), "truth"),
+        Declared("low", Fact(parse_query(CROSS, "age"), ">=", np.array([[0, 0], [1, 0], [0, 0], [1, 0]])), "truth"),
+        Declared("low", Fact(parse_query(CROSS, "total"), "=", np.ones((4, 1), dtype=np.int64)), "truth"),
+    ]
+    facts = require_agreement(tuple(declared), spine)
+    assert not obeys((3, 0, 0, 1), facts["top"], 0)
+    check_exactly(facts, declared, spine, CROSS)
+
+
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_crossing_queries_are_refused_unless_they_cannot_matter(data: st.DataObject) -> None:
