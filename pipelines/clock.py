@@ -17,7 +17,7 @@ from apache_beam.metrics.metric import MetricResults
 
 from das.engine import StepTime
 
-__all__ = ["steps_of", "timed"]
+__all__ = ["counters_of", "steps_of", "timed"]
 
 NAMESPACE = "das.clock"
 KINDS = ("calls", "seconds", "cpu_seconds")
@@ -60,16 +60,21 @@ def _counter(name: str) -> Any:
     return Metrics.counter(NAMESPACE, name)
 
 
+def counters_of(results: MetricResults, namespace: str) -> list[tuple[str, int]]:
+    """Names and counts of a pipeline's counters: none from a runner that keeps none, as some of Beam's do not."""
+    try:
+        found = results.query(MetricsFilter().with_namespace(namespace))[MetricResults.COUNTERS]
+    except NotImplementedError:
+        return []
+    return [(counter.key.metric.name, counter.result) for counter in found]
+
+
 def steps_of(results: MetricResults) -> dict[str, StepTime]:
     """Read the sums of a pipeline that has ended; a runner without metrics has none."""
-    try:
-        counters = results.query(MetricsFilter().with_namespace(NAMESPACE))[MetricResults.COUNTERS]
-    except NotImplementedError:
-        return {}
     found: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(KINDS, 0))
-    for counter in counters:
-        kind, _, name = counter.key.metric.name.partition(" ")
-        found[name][kind] += counter.result
+    for counter, count in counters_of(results, NAMESPACE):
+        kind, _, name = counter.partition(" ")
+        found[name][kind] += count
     return {
         name: StepTime(calls=sums["calls"], seconds=NANO * sums["seconds"], cpu_seconds=NANO * sums["cpu_seconds"])
         for name, sums in sorted(found.items())

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
-
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from das.plan import round_up
 from das.report.charts import Bar, bar_chart, dash_sample
 from das.report.lines import Line, line_chart
+from das.report.pages import page_template
 
 __all__ = ["render_comparison", "render_levels"]
 
@@ -61,7 +59,7 @@ def render_comparison(found: Mapping[str, Any], *, title: str = TITLE, note: str
     caption = CAPTION.format(epsilon=epsilon, other=" and ".join(others))
     if not others:
         caption = caption[: caption.index(" The dashed bar")]
-    return _template().render(
+    return page_template("das.congenial", "comparison.html.j2").render(
         found=found,
         title=title,
         note=note,
@@ -85,7 +83,7 @@ def render_levels(found: Mapping[str, Any]) -> str:
     others = [f"{each['epsilon']:.2f}" for each in found["contenders"] if _is_dearer(each, epsilon)]
     caption = LEVELS_CAPTION.format(runs=found["runs"], epsilon=epsilon)
     status = "; ".join(f"{name} {words}" for name, words in matched["status"].items())
-    return _template().render(
+    return page_template("das.congenial", "comparison.html.j2").render(
         found=found,
         title=TITLE,
         note=found["comparison"] + ".",
@@ -150,16 +148,3 @@ def _chain(chain: Mapping[str, Any]) -> dict[str, Any]:
             (dash_sample(order), name, entry) for order, (name, entry) in enumerate(chain["traces"].items())
         ],
     }
-
-
-@cache
-def _template() -> Template:
-    environment = Environment(
-        loader=PackageLoader("das.congenial", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    return environment.get_template("comparison.html.j2")

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from das.accounting.conditioning import SamplerError
 from das.accounting.dataspace import TableFacts
 from das.accounting.events import NotSupported
-from das.congenial.solving import SolvedCells
+from das.congenial.solving import Proposing
 from das.congenial.systems import agreeing
 from das.errors import Problem, UsageError
 from das.noise.continuous import uniforms
@@ -89,7 +88,7 @@ class Trace:
 
 
 @dataclass(frozen=True)
-class IndependenceSampler:
+class IndependenceSampler(Proposing):
     """A system, the noise of each cell, the noise of the proposals, and the cells that are solved for.
 
     Examples
@@ -110,14 +109,6 @@ class IndependenceSampler:
     noise: Noise
     proposal: Noise
     solved: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        _ = self.cells  # so that what cannot be solved is refused here
-
-    @cached_property
-    def cells(self) -> SolvedCells:
-        """Which cells are proposed, and how the others follow."""
-        return SolvedCells(self.facts, self.solved)
 
     def given(self, x: ArrayLike) -> Chain:
         """Return the chain around a table."""

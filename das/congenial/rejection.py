@@ -11,14 +11,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from das.accounting.conditioning import SamplerError
 from das.accounting.dataspace import TableFacts
-from das.congenial.solving import SolvedCells
+from das.congenial.solving import Proposing
 from das.congenial.systems import agreeing
 from das.errors import Problem, UsageError
 from das.noise.coins import bernoulli_exp
@@ -32,7 +31,7 @@ _MOST_PROPOSALS = 1 << 22
 
 
 @dataclass(frozen=True)
-class RejectionSampler:
+class RejectionSampler(Proposing):
     """The conditional mechanism of one table, by rejection: for any facts, if the wait is bearable.
 
     Examples
@@ -47,14 +46,6 @@ class RejectionSampler:
     facts: TableFacts
     noise: TwoSidedNoise
     solved: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        _ = self.cells  # so that what cannot be solved is refused here
-
-    @cached_property
-    def cells(self) -> SolvedCells:
-        """Which cells are proposed, and how the others follow."""
-        return SolvedCells(self.facts, self.solved)
 
     @property
     def error(self) -> SamplerError:

@@ -14,7 +14,7 @@ from das.accounting.dataspace import TableFacts
 from das.congenial.systems import facts_rows
 from das.errors import ConfigError, Problem
 
-__all__ = ["SolvedCells"]
+__all__ = ["Proposing", "SolvedCells"]
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,21 @@ class SolvedCells:
             sums = tables @ np.array(row)
             inside &= (low <= sums) & (sums <= high)
         return tables[inside], kept[inside]
+
+
+class Proposing:
+    """What samplers have in common that propose some cells and solve for the others; their fields are their own."""
+
+    facts: TableFacts
+    solved: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        _ = self.cells  # so that what cannot be solved is refused here
+
+    @cached_property
+    def cells(self) -> SolvedCells:
+        """Which cells are proposed, and how the others follow."""
+        return SolvedCells(self.facts, self.solved)
 
 
 def _independent(rows: NDArray[np.int64]) -> list[int]:

@@ -95,10 +95,6 @@ class Quadratic:
             return self.curvature.take(cells[:, None] * len(self.curvature) + cells)
         return np.asarray(self.curvature[child]).take(self.kinds.take(cells[:, None] * len(self.kinds) + cells))
 
-    def typical(self) -> NDArray[np.float64]:
-        """Curvature of all children alike, exactly or on average."""
-        return self.curvature if self.kinds is None else self.curvature.mean(axis=0).take(self.kinds)
-
     def around(self, reference: NDArray[np.float64]) -> Quadratic:
         """Return the same distance, written around another reference."""
         pull = -self.slope(reference)

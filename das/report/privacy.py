@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from das.accounting.conversion import epsilon_upper
@@ -16,6 +14,7 @@ from das.errors import Problem, UsageError
 from das.report.charts import Bar, Point, bar_chart, dash_sample, delta_chart
 from das.report.costs import Cost, assumptions_of, breakdown_of, costs_of, headline_of, stops_of
 from das.report.grids import budget_grid, legend, noise_grid
+from das.report.pages import page_template
 from das.report.wording import fact, named, one_in_upper, power_upper, quoted_upper
 
 __all__ = ["render_privacy"]
@@ -81,7 +80,7 @@ def render_privacy(
         )
     costs = costs_of(statement)
     headline = headline_of(costs)
-    return _template().render(
+    return page_template("das.report", "privacy.html.j2", {"named": named, "fact": fact}).render(
         statement={**dict.fromkeys(SECTIONS), **statement},
         plan=plan,
         manifest={**dict.fromkeys(RECORDS), **(manifest or {})},
@@ -141,17 +140,3 @@ def _two_records(plan: Mapping[str, Any]) -> str:
     if plan["framework"] == "pure":
         return quoted_upper(2 * budget)
     return quoted_upper(epsilon_upper(4 * budget, Fraction(plan["delta"])))
-
-
-@cache
-def _template() -> Template:
-    environment = Environment(
-        loader=PackageLoader("das.report", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {"named": named, "fact": fact}
-    return environment.get_template("privacy.html.j2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise, product
 from pathlib import Path
@@ -171,16 +172,19 @@ def plan_of(
     )
 
 
+def tables_seen(drawer: Drawer, name: str, runs: int) -> dict[bytes, int]:
+    """How often each table is drawn, under one testing key a run."""
+    keys = (RunKey.for_testing(f"{name} {run}") for run in range(runs))
+    return Counter(drawer.draw(key.streams(b"test")).tobytes() for key in keys)
+
+
 @pytest.mark.parametrize("framework", ["zcdp", "pure"])
 @pytest.mark.parametrize("queries", TREES.values(), ids=TREES)
 def test_draws_follow_the_conditioned_law_and_no_other(country: Any, queries: dict[str, Any], framework: str) -> None:
     plan = plan_of(country, queries, framework=framework)
     spine = spine_of(plan)
-    drawer, n = Drawer(plan, spine, TRUTH), 700
-    seen: dict[bytes, int] = {}
-    for run in range(n):
-        table = drawer.draw(RunKey.for_testing(f"family {run}").streams(b"test")).tobytes()
-        seen[table] = seen.get(table, 0) + 1
+    n = 700
+    seen = tables_seen(Drawer(plan, spine, TRUTH), "family", n)
     assert set(seen) <= set(law(plan, spine))  # every draw conforms
     assert p_value(seen, law(plan, spine), n) > 1e-6
     wrong = plan_of(country, queries, budget="2", framework=framework)
@@ -194,11 +198,8 @@ def test_draws_follow_the_law_given_facts_in_the_middle_and_below(country: Any, 
     queries = {"all": {"total": "1"}, "block": {"detailed": "1"}}  # the blocks' totals are bounded and not measured
     plan = plan_of(country, queries, framework=framework, facts=facts)
     spine = spine_of(plan)
-    drawer, n = Drawer(plan, spine, TRUTH), 900
-    seen: dict[bytes, int] = {}
-    for run in range(n):
-        table = drawer.draw(RunKey.for_testing(f"facts {run}").streams(b"test")).tobytes()
-        seen[table] = seen.get(table, 0) + 1
+    n = 900
+    seen = tables_seen(Drawer(plan, spine, TRUTH), "facts", n)
     right = law(plan, spine)
     assert set(seen) <= set(right)
     assert p_value(seen, right, n) > 1e-6
