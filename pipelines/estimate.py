@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from das.encoding import Encoded
-from das.estimation import estimate_family
+from das.estimation import estimate_families
 from das.estimation.learning import Knowledge, pass_down
 from das.estimation.problem import FamilyEstimate
 from das.release.counts import table_of_counts
@@ -78,7 +78,7 @@ class DownSweep(beam.PTransform):
 
 
 class FamiliesOfPart(beam.DoFn):
-    """A step that reads a part's measurements and facts and works on its families, one at a time."""
+    """A step that reads a part's measurements and facts and works on its families."""
 
     def __init__(self, work: Work, release: ReleaseFolder, level: str) -> None:
         self.work, self.release, self.level = work, release, level
@@ -129,19 +129,20 @@ class EstimatePart(FamiliesOfPart):
         """Yield the part's number and all that was found."""
         index, joined = element
         above, told = handed_to(joined["above"]), told_by(joined.get("below", ()))
-        found, best = [], []
+        first, problems, best = [], [], []
         with complaining(self.work.partial):
             for view in self.views(self.work.parts(self.level)[index], told):
                 if view.parent not in above:
                     raise view.unmet()
                 counts, parent = above[view.parent]
                 known = view.knowledge() if self.work.full else None
-                problem = view.problem(counts, known)
-                solver, passes = self.work.plan.settings.estimate.solver, self.work.plan.passes(self.level)
-                found.append((view.first, estimate_family(problem, solver=solver, passes=passes)))
+                first.append(view.first)
+                problems.append(view.problem(counts, known))
                 if known is not None:
                     best.append(known if parent is None else pass_down(self.work.basis, known, parent))
-        solved = _solved(found)
+            solver, passes = self.work.plan.settings.estimate.solver, self.work.plan.passes(self.level)
+            found = estimate_families(problems, solver=solver, passes=passes)
+        solved = _solved(list(zip(first, found, strict=True)))
         yield index, solved.with_arrays(knowledge_arrays(knowledge_of_all(best))) if best else solved
 
 

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from das.estimation.families import solve_fast
+from das.estimation.families import solve_families
 from das.estimation.known import known_groups
 from das.estimation.large import LARGE, solve_large
 from das.estimation.nonnegative import solve
 from das.estimation.passes import in_passes
-from das.estimation.problem import Diagnostics, FamilyEstimate, FamilyProblem, Solution
+from das.estimation.problem import Diagnostics, FamilyEstimate, FamilyProblem, Limits, Solution
 from das.estimation.rounding import round_family
 from das.estimation.separable import solve_separable
 from das.estimation.verify import require_feasible, residual, tolerance
 from das.selection import Selection
 
-__all__ = ["SOLVERS", "estimate_family"]
+__all__ = ["SOLVERS", "estimate_families", "estimate_family"]
 
-SOLVERS: dict[str, Callable[[FamilyProblem], Solution]] = {"cvxpy": solve, "fast": solve_fast, "large": solve_large}
+SOLVERS: dict[str, Callable[[Sequence[FamilyProblem]], list[Solution]]] = {
+    "cvxpy": lambda problems: [solve(problem) for problem in problems],
+    "fast": solve_families,
+    "large": lambda problems: [solve_large(problem) for problem in problems],
+}
 """Solvers of the real-valued problem by name; all of them find the same optimum."""
 
 
@@ -45,11 +49,35 @@ def estimate_family(
     >>> estimate_family(family).counts.tolist()
     [[4, 0], [1, 4]]
     """
+    return estimate_families([problem], solver, passes)[0]
+
+
+def estimate_families(
+    problems: Sequence[FamilyProblem], solver: str = "cvxpy", passes: tuple[tuple[str, ...], ...] = ()
+) -> list[FamilyEstimate]:
+    """Estimate families of one level; the fast solver takes them together, and each gets what it would get alone."""
     if len(passes) > 1:
-        return in_passes(problem, passes, lambda one: estimate_family(one, solver))
-    if solver == "fast" and problem.correlated is None and len(problem.cells) > LARGE:
-        solver = "large"
-    solution = (solve_separable(problem) if solver == "fast" else None) or _solve(problem, solver)
+        return [in_passes(problem, passes, lambda one: estimate_family(one, solver)) for problem in problems]
+    solutions: dict[int, Solution] = {}
+    by_solver: dict[str, list[int]] = {}
+    for at, problem in enumerate(problems):
+        separable = solve_separable(problem) if solver == "fast" else None
+        if separable is not None:
+            solutions[at] = separable
+        else:
+            by_solver.setdefault(_solver_of(problem, solver), []).append(at)
+    for name, some in by_solver.items():
+        solutions |= zip(some, _solve([problems[at] for at in some], SOLVERS[name]), strict=True)
+    return [_rounded(problem, solutions[at]) for at, problem in enumerate(problems)]
+
+
+def _solver_of(problem: FamilyProblem, solver: str) -> str:
+    is_large = problem.correlated is None and len(problem.cells) > LARGE
+    return "large" if solver == "fast" and is_large else solver
+
+
+def _rounded(problem: FamilyProblem, solution: Solution) -> FamilyEstimate:
+    """Verify a solution and round it."""
     missed = require_feasible(problem, known_groups(problem), solution.x)
     rounded = round_family(problem, solution.x)
     return FamilyEstimate(
@@ -66,18 +94,30 @@ def estimate_family(
     )
 
 
-def _solve(problem: FamilyProblem, solver: str) -> Solution:
+def _solve(
+    problems: list[FamilyProblem], solver: Callable[[Sequence[FamilyProblem]], list[Solution]]
+) -> list[Solution]:
     """Solve with those joint limits alone that do not hold by themselves: there may be many, and few bind."""
-    joint = [limits for limits in problem.limits if isinstance(limits.query, Selection)]
-    used = tuple(limits for limits in problem.limits if not isinstance(limits.query, Selection))
-    while True:
-        solution = SOLVERS[solver](replace(problem, limits=used))
-        missed = [
-            limits
-            for limits in joint
-            if residual(problem, known_groups(replace(problem, limits=(limits,))), solution.x) > tolerance(problem)
-        ]
-        if not missed:
-            return solution
-        used = (*used, *missed)
-        joint = [limits for limits in joint if all(limits is not one for one in missed)]
+    joint = [[limits for limits in problem.limits if isinstance(limits.query, Selection)] for problem in problems]
+    used = [
+        tuple(limits for limits in problem.limits if not isinstance(limits.query, Selection)) for problem in problems
+    ]
+    solutions: dict[int, Solution] = {}
+    unsolved = list(range(len(problems)))
+    while unsolved:
+        found = solver([replace(problems[at], limits=used[at]) for at in unsolved])
+        solutions |= zip(unsolved, found, strict=True)
+        again = []
+        for at in unsolved:
+            missed = [limits for limits in joint[at] if _misses(problems[at], limits, solutions[at])]
+            if missed:
+                used[at] = (*used[at], *missed)
+                joint[at] = [limits for limits in joint[at] if all(limits is not one for one in missed)]
+                again.append(at)
+        unsolved = again
+    return [solutions[at] for at in range(len(problems))]
+
+
+def _misses(problem: FamilyProblem, limits: Limits, solution: Solution) -> bool:
+    known = known_groups(replace(problem, limits=(limits,)))
+    return residual(problem, known, solution.x) > tolerance(problem)

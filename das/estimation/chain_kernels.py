@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["bend_chain", "bend_kinds", "link", "misfits", "take_off"]
+__all__ = ["bend_chain", "bend_kinds", "link", "misfits"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -160,20 +160,3 @@ def misfits(
         for c in range(n):
             pull[i, c] = forces[i, c]
     return constant
-
-
-@njit(cache=True, error_model="numpy")
-def take_off(answers: Ints, starts: Ints, found: Ints, order: Ints, x: Floats, values: Floats) -> None:
-    """Take what settled cells have off the values of the groups that they belong to, query by query.
-
-    ``answers`` are those of the settled cells, queries x cells; ``found`` those of the groups, ascending within each
-    query, and ``order`` says which groups these are. ``x`` is children x settled cells.
-    """
-    for q in range(len(answers)):
-        here = found[starts[q] : starts[q + 1]]
-        for i in range(answers.shape[1]):
-            at = np.searchsorted(here, answers[q, i])
-            if at < len(here) and here[at] == answers[q, i]:
-                group = order[starts[q] + at]
-                for c in range(x.shape[0]):
-                    values[group, c] -= x[c, i]

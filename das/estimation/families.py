@@ -1,4 +1,4 @@
-"""The fast solver of a family: settle the active set, then certify the result.
+"""The fast solver of families: settle the active set, then certify the result.
 
     minimise distance(x)  over tables x (each cell's people shared among the children)  with limits L <= B x <= U
 
@@ -7,18 +7,15 @@ The active-set method finds the optimum itself, and a lower bound on all tables 
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Sequence
 
-from das.estimation.active import settle
-from das.estimation.distance import distance_of
+from das.estimation.batches import Batch, batches
 from das.estimation.known import free_cells, known_groups
-from das.estimation.nonnegative import clean, closed_form, solve
+from das.estimation.nonnegative import closed_form, solve
 from das.estimation.problem import FamilyProblem, Solution
-from das.estimation.tables import Tables, value_and_bound
-from das.estimation.verify import residual, tolerance
+from das.estimation.verify import tolerance
 
-__all__ = ["solve_fast"]
+__all__ = ["solve_families", "solve_fast"]
 
 
 def solve_fast(problem: FamilyProblem, gap: float = 1e-6) -> Solution:
@@ -28,6 +25,7 @@ def solve_fast(problem: FamilyProblem, gap: float = 1e-6) -> Solution:
 
     Examples
     --------
+    >>> import numpy as np
     >>> from das.schema import Attribute, Schema
     >>> from das.query import parse_query
     >>> from das.estimation.problem import Measured
@@ -39,35 +37,27 @@ def solve_fast(problem: FamilyProblem, gap: float = 1e-6) -> Solution:
     >>> found.solver, found.x.round(6).tolist(), found.gap < 1e-6
     ('fast', [[4.0, 0.0], [1.0, 4.0]], True)
     """
+    return solve_families([problem], gap)[0]
+
+
+def solve_families(problems: Sequence[FamilyProblem], gap: float = 1e-6) -> list[Solution]:
+    """Solve families, those of one level together."""
+    solutions: list[Solution] = []
+    for run in batches(problems):
+        if not run[0].measured and run[0].correlated is None:
+            solutions += [_elsewhere(problem) for problem in run]
+            continue
+        tables, found = Batch.of(run).solve()
+        for problem, x, (stands, off, missed, products) in zip(run, tables, found.tolist(), strict=True):
+            if stands and off <= gap and (missed <= 1e-6 or missed <= tolerance(problem)):
+                known = Solution(x=x, solver="fast", residual=missed, gap=max(off, 0.0), iterations=int(products))
+                solutions.append(known)
+            else:
+                solutions.append(_elsewhere(problem))
+    return solutions
+
+
+def _elsewhere(problem: FamilyProblem) -> Solution:
+    """Answer where there is nothing to choose; else ask the reference, which names contradictions."""
     known = known_groups(problem)
-    free = free_cells(problem, known)
-    closed = closed_form(problem, known, free)
-    if closed is not None:
-        return closed
-    if problem.correlated is None and not problem.measured:
-        return solve(problem)
-    x: NDArray[np.float64] = np.zeros(problem.shape)
-    left = None
-    parent = np.zeros(0) if problem.parent is None else problem.parent.astype(np.float64)
-    if len(parent):
-        # A cell that one child alone may fill is no variable: it is filled, and the rest is solved given it.
-        alone = free.sum(axis=0) <= 1
-        if alone.any():
-            left = np.flatnonzero(~alone)
-            np.multiply(free, parent * alone, out=x)
-    distance = distance_of(problem, left, x)
-    tables = Tables.of(parent, free, known, left, x)
-    found = settle(distance, tables)
-    if found.stands:
-        if left is None:
-            x = np.ascontiguousarray(found.x.T)
-        else:
-            x[:, left] = found.x.T
-        x = clean(problem, x)
-        at = np.ascontiguousarray((x if left is None else x.take(left, axis=1)).T)
-        value, bound = value_and_bound(distance, tables, at, found.multipliers)
-        off = (value - bound) / max(value, 1.0)
-        missed = residual(problem, known, x)
-        if off <= gap and (missed <= 1e-6 or missed <= tolerance(problem)):
-            return Solution(x=x, solver="fast", residual=missed, gap=max(off, 0.0), iterations=found.products)
-    return solve(problem)
+    return closed_form(problem, known, free_cells(problem, known)) or solve(problem)

@@ -6,7 +6,7 @@ counts are all that an estimator sees.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -94,23 +94,6 @@ class Quadratic:
         if self.kinds is None:
             return self.curvature.take(cells[:, None] * len(self.curvature) + cells)
         return np.asarray(self.curvature[child]).take(self.kinds.take(cells[:, None] * len(self.kinds) + cells))
-
-    def around(self, reference: NDArray[np.float64]) -> Quadratic:
-        """Return the same distance, written around another reference."""
-        pull = -self.slope(reference)
-        return replace(self, reference=reference, pull=pull, constant=self.value(reference))
-
-    def given(self, x: NDArray[np.float64], settled: NDArray[np.bool_]) -> Quadratic:
-        """Return the distance as a function of the cells that are not settled, the others being as in ``x``."""
-        there = self.around(np.where(settled, x, self.reference))
-        left = np.flatnonzero(~settled)
-        return replace(
-            there,
-            curvature=self.curvature if self.kinds is not None else self.curvature[left[:, None], left],
-            kinds=None if self.kinds is None else self.kinds[left[:, None], left],
-            reference=there.reference[:, left],
-            pull=there.pull[:, left],
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,13 @@
-"""Loops of the active-set method: the optimum on a face by conjugate gradients, what is wrong with it, and the bound.
+"""Guess which cells are positive and which limits bind, minimise on that face, correct the guess.
+
+A primal-dual active-set method (Hintermüller, Ito and Kunisch 2003), which is a semismooth Newton method: after a few
+faces it ends with the optimum itself. Given the positive cells F and the binding limits, the optimum on the face obeys
+
+    curvature x_c + price + B'toll = linear  on F,   x_c = 0 off F,   sum over c of x_c = parent,   B x_c = bound
+
+and is found by conjugate gradients that stay within it (Gould, Hribar and Nocedal 2001): taking the mean off each
+cell's entries and solving a small system for the tolls keeps the sums. While the guess is still changing the gradients
+need not go far. The first guess is the table nearest to what was measured.
 
 Faces and their entries are those of :mod:`das.estimation.face_kernels`; tables are cells x children.
 """
@@ -22,10 +31,27 @@ from das.estimation.face_kernels import (
     factorise,
     open_face,
     project,
+    share_out,
     take_blocks,
 )
+from das.estimation.opening_kernels import Distance, Tables, bend
 
-__all__ = ["dual_value", "settle"]
+__all__ = ["settle"]
+
+_FACES = 60
+_ROUGH = 0.15
+"""How far the slope on a face must fall, as a share, while the guess is still changing."""
+_FINE = 1e-4
+"""How far it must have fallen at the end, in persons: as far as the curvature's modulus makes of this. What is lost is
+its square, 1e-8 of what one person more in one cell would cost; the certificate has the last word."""
+_FINEST = 1e-10
+"""The same where there is no modulus: the certificate is off by the slope that is left, not by its square."""
+_ROUNDING = 1e-9
+_FIRM = 4.0
+"""A child's total whose curvature is so many times its cells' slows the gradients down unless they know of it."""
+_FIRM_CHILDREN = 256
+_LIMITS = 1500
+"""With more binding limits than this the small system is no longer small."""
 
 _FARKAS = 1e6
 """How hard a limit that a face cannot meet presses on the cells beside the face."""
@@ -195,37 +221,43 @@ def _descend(
 
 
 @njit(cache=True, error_model="numpy")
-def settle(
-    edges: Numbers,
-    weights: Floats,
-    table: Floats,
-    kinds: Ints,
-    parent: Floats,
-    free: Bools,
-    row_start: Numbers,
-    row_cell: Numbers,
-    cell_start: Numbers,
-    cell_row: Numbers,
-    lower: Floats,
-    upper: Floats,
-    positive: Bools,
-    x: Floats,
-    slope: Floats,
-    firm: Floats,
-    near: float,
-    fine: float,
-    ratio: float,
-    most: int,
-    limit: int,
-    prices: Floats,
-    toll: Floats,
-) -> tuple[int, int, bool]:
-    """Find the optimum from a first table and the slope there; see active.py for the method.
+def _firm(distance: Distance, tables: Tables) -> Floats:
+    """Say how much firmer than its cells each child's total is; zero where it matters little or is held by a limit."""
+    cells, children = tables.free.shape
+    firm = distance.firmness.copy()
+    for c in range(children):
+        for row in range(tables.lower.shape[1]):
+            whole = tables.row_start[row + 1] - tables.row_start[row] == cells
+            if whole and tables.lower[c, row] == tables.upper[c, row]:
+                firm[c] = 0.0
+        if firm[c] * cells < _FIRM or children > _FIRM_CHILDREN:
+            firm[c] = 0.0
+    return firm
 
-    Tables are cells x children. ``x``, ``slope`` and the multipliers are filled in. Returned are the faces tried, the
-    products with the curvature, and whether the last face stood.
+
+@njit(cache=True, error_model="numpy")
+def settle(distance: Distance, tables: Tables) -> tuple[Floats, Floats, Floats, int, bool]:
+    """Find the table that is nearest, prices of cells and tolls of limits (children x rows).
+
+    Returned are also the products with the curvature, and whether the last face stood.
     """
+    parent, free, row_start, row_cell, cell_start, cell_row, lower, upper = tables
+    edges, weights, table, kinds = distance.edges, distance.weights, distance.table, distance.kinds
+    x, positive, firm = distance.reference.copy(), free.copy(), _firm(distance, tables)
+    share_out(parent, positive, x)
     m, n = x.shape
+    move, largest = np.empty((m, n)), 1.0
+    for i in range(m):
+        largest = max(largest, parent[i] if len(parent) > 0 else 0.0)
+        for c in range(n):
+            move[i, c] = x[i, c] - distance.reference[i, c]
+            largest = max(largest, x[i, c])
+    slope = bend(distance, move)
+    for i in range(m):
+        for c in range(n):
+            slope[i, c] -= distance.pull[i, c]
+    near, fine = _ROUNDING * largest, _FINE * distance.modulus if distance.modulus > 0.0 else _FINEST * distance.scale
+    prices, toll = np.zeros(len(parent)), np.zeros(lower.shape)
     rows = lower.shape[1]
     binding, at = np.zeros((n, rows), dtype=np.int64), np.empty((rows + 1, n), dtype=np.int64)
     for c in range(n):
@@ -240,13 +272,13 @@ def settle(
     of_child, child_start = np.empty(n * m, dtype=np.uint32), np.empty(n + 1, dtype=np.uint32)
     descents, alongs, bents, moves = np.empty(n * m), np.empty(n * m), np.empty(n * m), np.empty(n * m)
     steps = np.empty(n * m)
-    move, result = np.empty((m, n)), np.empty(m)
-    products, step = 0, 0
-    for step in range(1, most + 1):
+    result = np.empty(m)
+    products = 0
+    for _ in range(_FACES):
         bound, count, terms = open_face(
             positive, free, binding, row_start, row_cell, start, cells, children, share, firm, at, terms_of
         )
-        if count > limit:
+        if count > _LIMITS:
             break
         size = int(start[m])
         cell, child, held = cells[:size], children[:size], terms_of[:terms]
@@ -267,7 +299,7 @@ def settle(
             even = parent[cell[j]] * share[cell[j]] if len(parent) > 0 else 0.0
             moved[j] = x[cell[j], child[j]] - even
             down[j] = even
-        for _ in range(2):
+        for _again in range(2):
             for b in range(count):
                 one_toll[b] = -goal[b] if b < bound else 0.0
             for t in range(terms):
@@ -310,7 +342,7 @@ def settle(
             length = _descend(
                 edges, weights, blocks, start, cell, child, of_child, child_start, share, held, factor, at[rows],
                 bound, sums, result, one_toll, down, along, bent, descent, moved, prices, tolls,
-                state, enough, fine, ratio, most_tried,
+                state, enough, fine, _ROUGH, most_tried,
             )  # fmt: skip
             # Far enough to see what is wrong with the face; if nothing is, on to its very optimum.
             for i in range(m):
@@ -327,55 +359,7 @@ def settle(
             if changes > 0:
                 break
             if length <= fine * fine or state[1] >= most_tried:
-                return step, products + int(state[2]), worst <= near
+                return x, prices, toll, products + int(state[2]), worst <= near
             enough = fine * fine
         products += int(state[2])
-    return step, products, False
-
-
-@njit(cache=True, error_model="numpy")
-def dual_value(
-    step: Floats,
-    bent: Floats,
-    reference: Floats,
-    pull: Floats,
-    modulus: float,
-    parent: Floats,
-    free: Bools,
-    cell_start: Numbers,
-    cell_row: Numbers,
-    lower: Floats,
-    upper: Floats,
-    prices: Floats,
-    toll: Floats,
-) -> float:
-    """Bound the distance of every table from below, but for its constant; see tables.py."""
-    m, n = step.shape
-    value = 0.0
-    for c in range(n):
-        for r in range(lower.shape[1]):
-            if toll[c, r] > 0.0 and upper[c, r] < np.inf:
-                value -= 2.0 * toll[c, r] * upper[c, r]
-            elif toll[c, r] < 0.0:
-                value -= 2.0 * toll[c, r] * lower[c, r]
-    for i in range(m):
-        most = parent[i] if len(parent) > 0 else np.inf
-        price = prices[i] if len(parent) > 0 else 0.0
-        if len(parent) > 0:
-            value -= 2.0 * price * parent[i]
-        for c in range(n):
-            charge = price
-            for k in range(cell_start[i], cell_start[i + 1]):
-                r = cell_row[k]
-                if toll[c, r] < 0.0 or upper[c, r] < np.inf:
-                    charge += toll[c, r]
-            rest = bent[i, c] - modulus * step[i, c]
-            force = pull[i, c] - rest
-            y = 0.0
-            if free[i, c] and modulus > 0.0:
-                y = min(max(reference[i, c] + (force - charge) / modulus, 0.0), most)
-            elif free[i, c] and force > charge:
-                y = most
-            s = y - reference[i, c]
-            value += s * (modulus * s - 2.0 * force) + 2.0 * charge * y - step[i, c] * rest
-    return value
+    return x, prices, toll, products, False

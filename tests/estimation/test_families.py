@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from das.errors import InfeasibleError
-from das.estimation import estimate_family, families
-from das.estimation.active import settle
+from das.estimation import estimate_families, estimate_family
+from das.estimation.batches import Batch
 from das.estimation.blocks import Basis
-from das.estimation.distance import distance_of
+from das.estimation.bound_kernel import value_and_bound
 from das.estimation.face_kernels import share_out
-from das.estimation.families import solve_fast
-from das.estimation.known import free_cells, known_groups
+from das.estimation.families import solve_families, solve_fast
+from das.estimation.known import known_groups
 from das.estimation.learning import Exact, Knowledge, condition, distance, learn, pool
 from das.estimation.nonnegative import solve
+from das.estimation.opening_kernels import Distance, Tables, choices, distance_from_measured, tables_of
 from das.estimation.problem import FamilyProblem, Limits, Measured
-from das.estimation.tables import Multipliers, Tables, value_and_bound
+from das.estimation.settle_kernels import settle
 from das.estimation.verify import objective, require_exact, residual
 from das.query import parse_query
 
@@ -31,9 +30,15 @@ QUERIES = ("total", "kind", "age * sex", "detailed")
 FALLBACK = {"piqp", "clarabel"}
 
 
-def tables_of(problem: FamilyProblem) -> Tables:
-    known = known_groups(problem)
-    return Tables.of(problem.parent.astype(np.float64), free_cells(problem, known), known)
+def opened(problem: FamilyProblem) -> tuple[Distance, Tables]:
+    """The distance and the tables of a family, no cell of which is settled beforehand."""
+    batch, (n, m) = Batch.of([problem]), problem.shape
+    free, settled, every = np.empty((m, n), dtype=bool), np.zeros((m, n)), np.arange(m)
+    limits = (batch.parent, batch.limited, batch.limit_columns, batch.lower, batch.upper, free)
+    choices(*limits, np.zeros((m, n)))
+    group_of = np.full(problem.measured[0].query.schema.size, -1)
+    measured = (batch.answers, batch.finer, batch.precision, batch.columns, batch.measured)
+    return distance_from_measured(*measured, settled, every, group_of), tables_of(*limits, settled, every)
 
 
 def agree(problem: FamilyProblem) -> None:
@@ -124,25 +129,25 @@ def test_no_feasible_table_is_below_the_bound(small_family, seed, children, exac
     family = small_family(seed, children, queries=queries, exact=exact, facility=facility)
     if not len(family.cells):
         return
-    measure, tables = distance_of(family), tables_of(family)
+    measure, tables = opened(family)
     best = solve(family)
     at = best.x.T + rng.normal(0, 1 + far, best.x.T.shape)
-    multipliers = Multipliers(rng.normal(0, far, len(family.cells)), rng.normal(0, far, tables.lower.shape))
-    _, bound = value_and_bound(measure, tables, at, multipliers)
-    value, _ = value_and_bound(measure, tables, best.x.T, multipliers)
+    multipliers = (rng.normal(0, far, len(family.cells)), rng.normal(0, far, tables.lower.shape))
+    _, bound = value_and_bound(measure, tables, np.ascontiguousarray(at), *multipliers)
+    value, _ = value_and_bound(measure, tables, np.ascontiguousarray(best.x.T), *multipliers)
     assert bound <= value + 1e-6 * max(1.0, value)
     assert value == pytest.approx(objective(family, best.x), rel=1e-9)
 
 
 def test_the_bound_is_tight_at_the_optimum_and_nowhere_else(redistricting_family):
     family = redistricting_family(2, 6)
-    measure, tables = distance_of(family), tables_of(family)
-    best = settle(measure, tables)
-    value, bound = value_and_bound(measure, tables, best.x, best.multipliers)
+    measure, tables = opened(family)
+    best, prices, tolls, _, stands = settle(measure, tables)
+    assert stands
+    value, bound = value_and_bound(measure, tables, best, prices, tolls)
     assert bound == pytest.approx(value, rel=1e-9)
-    assert value_and_bound(measure, tables, best.x + 0.1, best.multipliers)[1] < value * (1 - 1e-6)
-    dearer = Multipliers(best.multipliers.prices + 0.01, best.multipliers.tolls)
-    assert value_and_bound(measure, tables, best.x, dearer)[1] < value * (1 - 1e-6)
+    assert value_and_bound(measure, tables, best + 0.1, prices, tolls)[1] < value * (1 - 1e-6)
+    assert value_and_bound(measure, tables, best, prices + 0.01, tolls)[1] < value * (1 - 1e-6)
 
 
 @settings(max_examples=50, deadline=None)
@@ -198,15 +203,36 @@ def test_what_nobody_measured_in_detail_seldom_needs_the_reference(small_family)
     assert solve_fast(small_family(4, 4, queries=("total", "kind"), top=True)).solver in FALLBACK
 
 
-def test_a_guess_that_does_not_settle_goes_to_the_reference_and_says_so(small_family, monkeypatch):
-    monkeypatch.setattr(families, "settle", lambda *given: replace(settle(*given), stands=False))
-    family = small_family(4, 4, queries=QUERIES)
+@pytest.mark.parametrize(
+    "said", [{0: 0.0}, {1: 1.0}, {2: 0.5}], ids=["not settled", "no certificate", "a limit missed"]
+)
+def test_what_is_not_settled_certified_and_kept_goes_to_the_reference_and_says_so(small_family, monkeypatch, said):
+    family, solve_batch = small_family(4, 4, queries=QUERIES), Batch.solve
+    assert solve_fast(family).solver == "fast"
+
+    def doubtful(batch: Batch):
+        tables, found = solve_batch(batch)
+        for column, value in said.items():
+            found[:, column] = value
+        return tables, found
+
+    monkeypatch.setattr(Batch, "solve", doubtful)
     assert solve_fast(family).solver in FALLBACK
 
 
-def test_an_optimum_without_a_certificate_is_not_believed(small_family, monkeypatch):
-    monkeypatch.setattr(families, "value_and_bound", lambda *_: (1.0, -1.0))
-    assert solve_fast(small_family(4, 4, queries=QUERIES)).solver in FALLBACK
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32), exact=st.sampled_from(LIMITED), facility=st.sampled_from(LIMITED))
+def test_a_family_among_others_has_the_bytes_that_it_has_alone(small_family, seed, exact, facility):
+    """Of all sizes, measured and limited alike or not, with nothing to choose or linear estimates among them."""
+    group = [small_family(seed + k, 1 + k % 4, queries=QUERIES, exact=exact, facility=facility) for k in range(5)]
+    group += [with_linear_estimates(group[1], seed), small_family(seed, 3, queries=QUERIES, top=True)]
+    group += [small_family(seed, 2, queries=QUERIES[1:]), group[0]]
+    for one, family in zip(solve_families(group), group, strict=True):
+        alone = solve_fast(family)
+        assert one.x.tobytes() == alone.x.tobytes()
+        assert (one.solver, one.residual, one.gap) == (alone.solver, alone.residual, alone.gap) or np.isnan(one.gap)
+    for one, family in zip(estimate_families(group, "fast"), group, strict=True):
+        assert np.array_equal(one.counts, estimate_family(family, "fast").counts)
 
 
 def test_contradictions_are_named_by_the_fast_solver_too(small_family):
