@@ -87,7 +87,7 @@ class BeamEngine:
                 took = perf_counter() - start
                 if stopwatch:
                     stopwatch(StageTime(stage=stage, seconds=took, **run.spent.pop(stage, {})))
-                run.layout.log.touch(mode=0o644)
+                run.layout.log.touch(mode=0o600)  # how long a stage took may tell of what it read
                 with run.layout.log.open("a") as log:
                     log.write(f"{begun:%Y-%m-%dT%H:%M:%SZ} {stage} {took:.1f} s\n")
 

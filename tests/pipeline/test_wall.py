@@ -319,21 +319,19 @@ def test_what_is_published_of_the_input_is_salted(starter: Path, tmp_path: Path)
 # -- who may enter -----------------------------------------------------------------------------------------------------
 
 
-def check_modes(out: Path, mask: int) -> None:
+def check_modes(out: Path) -> None:
     modes = {path.relative_to(out): stat.S_IMODE(path.stat().st_mode) for path in (out, *out.rglob("*"))}
     for path, mode in modes.items():
-        inside = path.parts[:1] == ("confidential",)
+        inside = path.parts[:1] == ("confidential",) or path.name == "run.log"
         wanted = (0o700 if inside else 0o755) if (out / path).is_dir() else (0o600 if inside else 0o644)
-        if path.name == "run.log":
-            wanted &= ~mask
         assert oct(mode) == oct(wanted), path
 
 
 def test_permissions_under_a_umask_that_forbids_nothing(planted: tuple[Path, Ended]) -> None:
-    check_modes(planted[0], 0)
+    check_modes(planted[0])
 
 
 def test_permissions_under_a_umask_that_forbids_all(processes: Processes, starter: Path, tmp_path: Path) -> None:
     out = tmp_path / "new" / "out"
     assert processes("measure", starter, "--out", out, umask=0o077).code == 0
-    check_modes(out, 0o077)
+    check_modes(out)
