@@ -154,6 +154,7 @@ def factorise(
     array; the row of a limit that says nothing new has a pivot of zero.
     """
     count, last = len(gram), at.shape[0] - 1
+    taken = np.zeros(count)
     for c in range(at.shape[1]):
         if at[last, c] >= 0:
             gram[at[last, c], at[last, c]] = 1.0 / firm[c]
@@ -172,12 +173,20 @@ def factorise(
             for u in range(first, found):
                 for v in range(u, found):
                     gram[min(tie[u], tie[v]), max(tie[u], tie[v])] += 1.0
-        if len(share) > 0:
-            less = share[i]
+        if len(share) > 0 and count <= 4 * found:  # most limits have a part in the cell: whole rows are faster
+            for u in range(found):
+                taken[tie[u]] += share[i]
+            for u in range(found):
+                row = gram[tie[u]]
+                for b in range(count):
+                    row[b] -= taken[b]
+            for u in range(found):
+                taken[tie[u]] = 0.0
+        elif len(share) > 0:
             for u in range(found):
                 row = gram[tie[u]]
                 for v in range(found):
-                    row[tie[v]] -= less
+                    row[tie[v]] -= share[i]
     whole = np.empty(count)
     for k in range(count):
         whole[k] = gram[k, k]
@@ -247,21 +256,20 @@ def project(
 
 @njit(cache=True, error_model="numpy")
 def bend_face(
-    start: Numbers, child: Numbers, edges: Numbers, weights: Floats, sums: Floats, vector: Floats, out: Floats
+    place: Numbers, edges: Numbers, weights: Floats, cells: int, sums: Floats, vector: Floats, out: Floats
 ) -> None:
-    """Multiply a vector on the face by the curvature, along the chain; ``sums`` is scratch."""
-    m = len(start) - 1
-    for i in range(m):
-        row = sums[i]
-        for c in range(len(row)):
-            row[c] = 0.0
-        for j in range(start[i], start[i + 1]):
-            row[child[j]] = vector[j]
-    bend_chain(edges, weights, m, sums)
-    for i in range(m):
-        row = sums[i]
-        for j in range(start[i], start[i + 1]):
-            out[j] = row[child[j]]
+    """Multiply a vector on the face by the curvature, along the chain; ``sums`` is scratch.
+
+    ``place`` says where in a table, row after row, each entry of the face is.
+    """
+    flat = sums.reshape(sums.size)
+    for i in range(cells * sums.shape[1]):
+        flat[i] = 0.0
+    for j in range(len(place)):
+        flat[place[j]] = vector[j]
+    bend_chain(edges, weights, cells, sums)
+    for j in range(len(place)):
+        out[j] = flat[place[j]]
 
 
 @njit(cache=True, error_model="numpy")

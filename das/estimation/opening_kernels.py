@@ -159,7 +159,7 @@ def tables_of(
             row_start[row + 1] = row_start[row] + size[column]
             size[column] = row_start[row]  # from here on: where the row's next cell goes
             for c in range(n):
-                low[c, row] = lower[c, column]
+                low[c, row] = max(lower[c, column], 0)
                 if upper[c, column] < _NO_LIMIT:
                     high[c, row] = upper[c, column]
     found = 0

@@ -150,7 +150,7 @@ def _descend(
     weights: Floats,
     blocks: Floats,
     start: Numbers,
-    cell: Numbers,
+    place: Numbers,
     child: Numbers,
     of_child: Numbers,
     child_start: Numbers,
@@ -179,7 +179,7 @@ def _descend(
 
     ``state`` holds the energy of the last step, the steps tried, and the products taken, so that one can go on.
     """
-    size, count = len(cell), len(one_toll)
+    size, count = len(place), len(one_toll)
     while True:
         for b in range(count):
             one_toll[b] = 0.0
@@ -188,6 +188,8 @@ def _descend(
         project(start, share, held, factor, down, prices, one_toll)
         for b in range(bound):
             tolls[b] += one_toll[b]
+        length = dot(down, down)
+        energy = length
         # What the firm totals took off is still to be descended; the rest is gone for good.
         for j in range(size):
             descent[j] = down[j]
@@ -195,7 +197,7 @@ def _descend(
             for j in range(size):
                 if firm_at[child[j]] >= 0:
                     descent[j] += one_toll[firm_at[child[j]]]
-        length, energy = dot(down, down), dot(descent, down)
+            energy = dot(descent, down)
         if enough < 0.0:
             enough = max(fine * fine, ratio * ratio * length)
         if length <= enough or state[1] >= most_tried:
@@ -205,7 +207,7 @@ def _descend(
         for j in range(size):
             along[j] = down[j] + keep * along[j]
         if len(weights) > 0:
-            bend_face(start, child, edges, weights, sums, along, bent)
+            bend_face(place, edges, weights, len(start) - 1, sums, along, bent)
         else:
             bend_blocks(of_child, child_start, blocks, result, along, bent)
         state[1] += 1.0
@@ -266,6 +268,7 @@ def settle(distance: Distance, tables: Tables) -> tuple[Floats, Floats, Floats, 
                 binding[c, r] = 1
     start, tie = np.empty(m + 1, dtype=np.uint32), np.empty(n * (rows + 1), dtype=np.int64)
     cells, children = np.empty(n * m, dtype=np.uint32), np.empty(n * m, dtype=np.uint32)
+    places = np.empty(n * m, dtype=np.uint32)
     share = np.empty(len(parent))
     terms_of = np.empty((n * (len(row_cell) + m) + 1, 2), dtype=np.uint32)
     sums, blocks = np.empty((len(weights), n)), np.empty(0)
@@ -281,7 +284,9 @@ def settle(distance: Distance, tables: Tables) -> tuple[Floats, Floats, Floats, 
         if count > _LIMITS:
             break
         size = int(start[m])
-        cell, child, held = cells[:size], children[:size], terms_of[:terms]
+        cell, child, place, held = cells[:size], children[:size], places[:size], terms_of[:terms]
+        for j in range(size):
+            place[j] = cell[j] * n + child[j]
         factor = np.zeros((count, count))
         if count > 0:
             factorise(start, child, share, cell_start, cell_row, firm, at, tie, factor)
@@ -340,7 +345,7 @@ def settle(distance: Distance, tables: Tables) -> tuple[Floats, Floats, Floats, 
         enough, most_tried = -1.0, 50 + size
         while True:
             length = _descend(
-                edges, weights, blocks, start, cell, child, of_child, child_start, share, held, factor, at[rows],
+                edges, weights, blocks, start, place, child, of_child, child_start, share, held, factor, at[rows],
                 bound, sums, result, one_toll, down, along, bent, descent, moved, prices, tolls,
                 state, enough, fine, _ROUGH, most_tried,
             )  # fmt: skip
