@@ -11,11 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tomli_w
+from hypothesis import HealthCheck, settings
 
 from das.config import load
 from das.places import spine_of
 from das.plan import Plan
 from geography import Spine
+
+# A busy machine is no defect: examples may take as long as they take.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 UNITS = ("01001", "01002", "02001", "02003", "11001")
 

@@ -29,7 +29,7 @@ AGE = ("0-17", "18-64", "65+")
 CELLS = [(sex, age) for sex in SEX for age in AGE]
 POSSIBLE = CELLS[:-1]  # no old men
 LONG = {"histograms": "counts.csv"}
-each_time = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+each_time = settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def place(plan: Plan) -> tuple[Counter[tuple[str, str, str]], list[str]]:

@@ -30,7 +30,7 @@ COUNTIES = ("01", "02", "11")
 STATES = ("0", "1")
 NEVER = int(NO_LIMIT)
 SECRET = 73819264
-each_time = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+each_time = settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def bound(query: str, level: str, sense: str, source: str, **more: Any) -> dict[str, Any]:
@@ -235,7 +235,7 @@ def agree(facts: tuple[Fact, ...], spine: Spine = ONE) -> list[str]:
     return []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_queries_contradict_each_other_exactly_if_no_histogram_obeys(data: st.DataObject) -> None:
     zero = StructuralZero("none", {"sex": ("m",), "age": ("o",)})
@@ -245,7 +245,7 @@ def test_queries_contradict_each_other_exactly_if_no_histogram_obeys(data: st.Da
     assert bool(agree(facts)) == (not can_hold(facts, schema, 0, 4))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_of_the_facts_that_are_named_each_is_needed(data: st.DataObject) -> None:
     """Facts one by one: those that are named cannot hold together, and without any of them the others can."""

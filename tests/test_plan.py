@@ -89,7 +89,7 @@ def test_costs_of_a_preset_sum_to_its_budget_exactly(name: str) -> None:
 parts = st.lists(st.integers(1, 10**6), min_size=3, max_size=3)
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(levels=parts, queries=parts, budget=st.fractions(min_value="1/1000", max_value=1000), pure=st.booleans())
 @pytest.mark.parametrize("neighbours", Neighbours)
 def test_noise_spends_the_budget_exactly(

@@ -53,7 +53,7 @@ def by_level(leaf_values: np.ndarray, geocodes: np.ndarray, level: str) -> np.nd
     return pd.Series(leaf_values).groupby(pd.Series(geocodes).str[: WIDTHS[level]]).sum().to_numpy()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(blocks=st.integers(10, 600), people=st.integers(0, 4000), seed=st.integers(0, 2**32))
 def test_every_state_keeps_the_promises_of_its_kind(blocks: int, people: int, seed: int) -> None:
     made = generate(blocks, people, seed)

@@ -124,7 +124,7 @@ def is_between(declared: list[Declared], spine: Spine) -> bool:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), schema=st.sampled_from([CHAIN, WITH_ZERO]))
 def test_facts_on_nested_queries_are_obeyed_by_exactly_those_who_can_be_split(
     data: st.DataObject, schema: Schema
@@ -184,7 +184,7 @@ def test_bounds_on_crossing_queries_in_different_places_leave_a_cell_to_nobody()
     check_exactly(facts, declared, spine, CROSS)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_crossing_queries_are_refused_unless_they_cannot_matter(data: st.DataObject) -> None:
     spine, declared = data.draw(worlds(CROSS, ("sex", "age", "total")))
@@ -241,7 +241,7 @@ def sweep_down(facts: Facts, spine: Spine, schema: Schema, seed: int, correlated
     return counts
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data(), seed=st.integers(0, 2**32), correlated=st.booleans())
 def test_no_family_ends_a_run(data: st.DataObject, seed: int, correlated: bool) -> None:
     schema = data.draw(st.sampled_from([CHAIN, WITH_ZERO]))
@@ -315,7 +315,7 @@ def test_contradictions_among_many_answers_are_found_where_they_are() -> None:
 # -- the algebra -------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     numbers=st.lists(st.integers(0, 3), min_size=14, max_size=14),
     masks=st.lists(st.sampled_from([1, 2, 4, 3, 7]), min_size=1, max_size=4),

@@ -94,7 +94,7 @@ def boxed_lattices(draw: st.DrawFn) -> np.ndarray:
     return grid[~np.any(grid @ rows.T, axis=1)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(boxed_lattices(), st.sampled_from([0.05, 0.3, 1.0, 2.5]))
 def test_the_box_bound_holds_for_every_move_not_only_unit_ones(space: np.ndarray, epsilon: float) -> None:
     chosen = space[:: max(1, len(space) // 12)]
@@ -105,7 +105,7 @@ def test_the_box_bound_holds_for_every_move_not_only_unit_ones(space: np.ndarray
         assert bound <= conditioned_geometric(Fraction(epsilon), size, "any").cost * (1 + 1e-12)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(boxed_lattices(), st.sampled_from([0.05, 0.3, 1.0]))
 def test_effective_epsilon_is_the_largest_log_ratio(space: np.ndarray, epsilon: float) -> None:
     event = LaplaceEvent(level="t", query="detailed", scale=1 / Fraction(epsilon))

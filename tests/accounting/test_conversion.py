@@ -167,7 +167,7 @@ rationals = st.fractions(min_value=Fraction(1, 10**6), max_value=100, max_denomi
 deltas = st.integers(min_value=1, max_value=40).map(lambda k: Fraction(1, 3**k))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(rho=rationals, delta=deltas)
 def test_the_three_directions_agree(rho: Fraction, delta: Fraction) -> None:
     epsilon = epsilon_upper(rho, delta)
@@ -178,13 +178,13 @@ def test_the_three_directions_agree(rho: Fraction, delta: Fraction) -> None:
         assert float(rho_lower(epsilon, delta)) == pytest.approx(float(rho), rel=1e-6)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(rho=rationals, delta=deltas)
 def test_a_gaussian_is_never_worse_than_its_zcdp_bound(rho: Fraction, delta: Fraction) -> None:
     assert gdp_epsilon_upper(math.sqrt(2 * rho), delta) <= epsilon_upper(rho, delta) * (1 + 1e-9) + 1e-9
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(rho=rationals, more=rationals, delta=deltas)
 def test_epsilon_grows_with_rho(rho: Fraction, more: Fraction, delta: Fraction) -> None:
     assert epsilon_upper(rho, delta) <= epsilon_upper(rho + more, delta) * (1 + 1e-12)

@@ -80,7 +80,7 @@ def test_k_norms_of_two_way_margins() -> None:
     assert isinstance(by_squares.norm((1, -1)), NotSupported)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.integers(-4, 4), min_size=3, max_size=3).filter(lambda v: not sum(v)))
 def test_root_polytope_norm_is_half_the_l1_norm(change: list[int]) -> None:
     roots = tuple(

@@ -80,7 +80,7 @@ def trees(draw: st.DrawFn, power: int | None = None) -> tuple[Counts, tuple[int,
     return Counts(leaves, tuple(sets), chosen, tuple(intervals), power or draw(st.sampled_from([1, 2]))), x
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(world=trees(), data=st.data())
 def test_the_normaliser_is_log_concave_along_every_simple_move(
     world: tuple[Counts, tuple[int, ...]], data: st.DataObject
@@ -105,7 +105,7 @@ def neighbours(counts: Counts, space: list[tuple[int, ...]]) -> list[tuple[tuple
     return pairs
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(world=trees(power=2))
 def test_renyi_divergences_of_integer_order_stay_below_those_of_the_noise(
     world: tuple[Counts, tuple[int, ...]],
@@ -131,7 +131,7 @@ def _changes(members: tuple[int, ...], x: tuple[int, ...], other: tuple[int, ...
     return sum(x[i] for i in members) != sum(other[i] for i in members)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(world=trees(power=1))
 def test_the_geometric_bound_holds_for_all_neighbours(world: tuple[Counts, tuple[int, ...]]) -> None:
     counts, _ = world

@@ -193,7 +193,7 @@ def small_facts(draw: st.DrawFn) -> TableFacts:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(facts=small_facts())
 def test_any_small_system_equals_brute_force(facts: TableFacts) -> None:
     databases = brute_force_databases(facts)
@@ -210,7 +210,7 @@ def test_any_small_system_equals_brute_force(facts: TableFacts) -> None:
     assert {tuple(m) for m in irreducible_moves(facts, 2).tolist()} <= moves
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), min_size=1, max_size=5))
 def test_two_way_adjacency_formula_equals_brute_force(people: list[tuple[int, int]]) -> None:
     rows = tuple(sum(r == k for r, _ in people) for k in range(3))

@@ -131,7 +131,7 @@ measurements = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(measurements, st.integers(2, 14))
 def test_below_zcdp_and_below_the_sum_of_pure_losses(measured, digits: int) -> None:
     delta = Fraction(1, 10**digits)
@@ -145,7 +145,7 @@ def test_below_zcdp_and_below_the_sum_of_pure_losses(measured, digits: int) -> N
         assert epsilon <= float(pure) * (1 + 1e-3)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(measurements, measurements)
 def test_more_measurements_cost_more(some, more) -> None:
     fewer, all_ = loss_distribution(some), loss_distribution([*some, *more])

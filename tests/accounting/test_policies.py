@@ -242,7 +242,7 @@ def random_plans(draw: st.DrawFn) -> tuple[HierarchicalPlan, tuple[int, ...]]:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(random_plans())
 def test_random_plans_never_undercount(drawn: tuple[HierarchicalPlan, tuple[int, ...]]) -> None:
     plan, branching = drawn

@@ -40,7 +40,7 @@ def facts_with_data(draw: st.DrawFn) -> TableFacts:
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(facts_with_data())
 def test_checks_equal_enumeration(facts: TableFacts) -> None:
     space = data_space(facts)
@@ -79,7 +79,7 @@ def test_an_ordinary_table_is_not_vacuous() -> None:
     assert got.coverage == 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3)), min_size=1, max_size=3))
 def test_nested_totals_equal_the_table(classes: list[tuple[int, int]]) -> None:
     totals, cells = zip(*classes, strict=True)

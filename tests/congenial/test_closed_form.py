@@ -17,7 +17,7 @@ from das.errors import ConfigError
 from das.noise import DiscreteLaplace
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(epsilon=st.sampled_from(["1/20", "1/4", "1/2", "1", "2"]), total=st.integers(1, 40), data=st.data())
 def test_two_cells_agree_with_the_tree(epsilon, total, data):
     first = data.draw(st.integers(0, total))

@@ -171,7 +171,7 @@ def walked(law: TableLaw) -> dict[tuple[int, ...], Fraction]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(systems(), st.sampled_from([DiscreteLaplace("3/2"), DiscreteGaussian("1/3"), DiscreteGaussian(5)]))
 def test_the_walks_law_is_the_enumerated_one(system: tuple[TableFacts, tuple[int, ...]], noise: Any) -> None:
     facts, x = system

@@ -80,7 +80,7 @@ def worlds(draw):
     return tree, draw(st.lists(st.integers(0, 5), min_size=len(tree.leaves), max_size=len(tree.leaves)))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(worlds())
 def test_normaliser_and_density_are_those_of_the_enumeration(world):
     tree, x = world
@@ -96,7 +96,7 @@ def test_normaliser_and_density_are_those_of_the_enumeration(world):
     assert tree.log_density(outside, x) == -np.inf
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(worlds(), st.integers(0, 10**6))
 def test_draws_lie_in_the_set_and_say_how_exact_they_are(world, seed):
     tree, x = world

@@ -89,7 +89,7 @@ def test_leaves_share_and_are_the_noise_itself():
     assert np.isinf(pool.above[ids[3], 0])  # and at its upper bound
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     noise=st.sampled_from(NOISES),
     entries=st.lists(st.tuples(st.integers(0, 6), st.integers(1, 4)), min_size=1, max_size=4),
@@ -117,7 +117,7 @@ def test_sums_are_convolutions_up_to_their_own_bounds(noise, entries, reach, hal
         assert true * (1 - error) <= (weight + missing[k]) * power
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     noise=st.sampled_from([DiscreteGaussian(4), DiscreteGaussian("1/3"), DiscreteLaplace(1)]),
     entries=st.lists(st.tuples(st.integers(0, 12), st.integers(1, 3)), min_size=2, max_size=3),
@@ -224,7 +224,7 @@ def test_a_window_that_holds_too_little_is_noticed_at_the_root():
     assert roots(wide, words_of("w", 1)).lost[0] < 2.0**-100
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     a=st.lists(st.floats(1e-12, 1), min_size=1, max_size=30),
     b=st.lists(st.floats(1e-12, 1), min_size=1, max_size=30),
@@ -241,7 +241,7 @@ def test_convolution_in_rows_of_eight(a, b, skip, size):
         assert abs(Fraction(float(out[t])) - true) <= true * Fraction(error)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_each_outcome_has_its_probability_in_the_tails_too(data):
     """All words that lead to an outcome form an interval; its length by bisection is the probability, exactly."""

@@ -83,7 +83,7 @@ def brute_force(
     return whole_mean.reshape(children, -1), whole
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 10**6),
     children=st.integers(1, 4),

@@ -50,7 +50,7 @@ def agree(problem: FamilyProblem) -> None:
     np.testing.assert_allclose(fast.x, reference.x, atol=1e-3)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 2**32),
     children=st.integers(1, 6),
@@ -100,7 +100,7 @@ def with_linear_estimates(problem: FamilyProblem, seed: int) -> FamilyProblem:
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 2**32),
     children=st.integers(1, 5),
@@ -114,7 +114,7 @@ def test_correlated_estimates_have_the_optimum_of_cvxpy(small_family, seed, chil
     agree(family)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32),
     children=st.integers(2, 5),
@@ -150,7 +150,7 @@ def test_the_bound_is_tight_at_the_optimum_and_nowhere_else(redistricting_family
     assert value_and_bound(measure, tables, best, prices + 0.01, tolls)[1] < value * (1 - 1e-6)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(seed=st.integers(0, 2**32), cells=st.integers(1, 5), children=st.integers(1, 80))
 def test_the_nearest_share_satisfies_its_variational_inequality(seed, cells, children):
     """y is nearest to v in a convex set if (v - y).(z - y) <= 0 for all z in it: for a simplex, for its corners."""
@@ -186,7 +186,7 @@ def test_a_nation_is_solved_as_well_as_a_village(redistricting_family):
     assert objective(family, fast.x) == pytest.approx(objective(family, reference.x), rel=1e-6)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**32), children=st.integers(2, 5), exact=st.sampled_from(LIMITED))
 def test_what_nobody_measured_in_detail_has_the_distance_of_cvxpy(small_family, seed, children, exact):
     """Several tables may be nearest; their distance is the same."""
@@ -220,7 +220,7 @@ def test_what_is_not_settled_certified_and_kept_goes_to_the_reference_and_says_s
     assert solve_fast(family).solver in FALLBACK
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32), exact=st.sampled_from(LIMITED), facility=st.sampled_from(LIMITED))
 def test_a_family_among_others_has_the_bytes_that_it_has_alone(small_family, seed, exact, facility):
     """Of all sizes, measured and limited alike or not, with nothing to choose or linear estimates among them."""
@@ -259,7 +259,7 @@ def test_the_same_family_gives_the_same_bytes_twice(redistricting_family):
     require_exact(family, known_groups(family), first.counts)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**32), children=st.integers(2, 5))
 def test_permuted_children_give_permuted_solutions(small_family, reorder, seed, children):
     family = small_family(seed, children, queries=QUERIES, facility=("kind",))

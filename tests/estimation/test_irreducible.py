@@ -32,7 +32,7 @@ def systems(draw: st.DrawFn) -> System:
     return System(sparse.csr_array(members.reshape(rows, cells)), lower, upper, given, values)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(systems())
 def test_what_is_named_is_a_contradiction_and_every_part_of_it_is_needed(system: System) -> None:
     rows = irreducible(system)
@@ -45,7 +45,7 @@ def test_what_is_named_is_a_contradiction_and_every_part_of_it_is_needed(system:
     np.testing.assert_array_equal(rows, irreducible(system))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(systems())
 def test_whether_a_system_holds_is_what_trying_everything_says(system: System) -> None:
     """Half-integers up to 9 decide systems of two cells or fewer; with more, tables that obey show that it holds."""

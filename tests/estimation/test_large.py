@@ -123,7 +123,7 @@ def test_without_a_measurement_of_every_cell_the_reference_takes_over() -> None:
     st.integers(0, 2**32 - 1),
     st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_shares_are_the_nearest(children: int, seed: int, bound: bool) -> None:
     rng = np.random.default_rng(seed)
     point, free = rng.normal(0, 3, (children, 7)), rng.random((children, 7)) < 0.8

@@ -135,7 +135,7 @@ STRATEGIES = [
 ]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 10**6),
     branching=st.lists(st.integers(1, 3), min_size=1, max_size=3),

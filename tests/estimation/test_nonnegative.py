@@ -89,7 +89,7 @@ def test_optimum_equals_enumeration_of_active_sets(seed, bounds):
     assert residual(family, known_groups(family), found.x) < 1e-6
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 2**32),
     children=st.integers(1, 6),
@@ -106,7 +106,7 @@ def test_what_the_truth_meets_is_met(small_family, seed, children, exact, facili
     assert residual(family, known_groups(family), found.x) <= 1e-6
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 2**32), children=st.integers(2, 5))
 def test_permuted_children_give_the_permuted_optimum(small_family, reorder, seed, children):
     family = small_family(seed, children, queries=("total", "detailed"), exact=("total",))

@@ -65,7 +65,7 @@ def test_rounding_is_the_nearest_table_in_the_box(seed, limited):
     assert found.distance == pytest.approx(np.abs(found.counts - x).sum())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 2**32),
     children=st.integers(1, 6),
@@ -81,14 +81,14 @@ def test_refining_limits_are_kept_exactly(small_family, seed, children, exact, f
     assert estimate.diagnostics.residual <= 1e-6
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 2**32), children=st.integers(2, 5), exact=st.sampled_from(CROSSING), top=st.booleans())
 def test_crossing_limits_are_kept_exactly(small_family, seed, children, exact, top):
     family = small_family(seed, children, queries=("total", "detailed"), exact=exact, top=top)
     require_exact(family, known_groups(family), estimate_family(family).counts)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**32), children=st.integers(2, 6))
 def test_sums_stay_between_floor_and_ceiling(small_family, seed, children):
     family = small_family(seed, children, queries=("kind", "kind * age", "detailed"))
@@ -207,7 +207,7 @@ def test_the_same_family_gives_the_same_bytes(redistricting_family):
     assert first.diagnostics.rounding_distance == second.diagnostics.rounding_distance
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 2**32))
 def test_permuted_children_round_to_permuted_counts(small_family, reorder, seed):
     family = small_family(seed, 4)

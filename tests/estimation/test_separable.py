@@ -46,7 +46,7 @@ def family(seed: int, children: int, *, estimated: bool) -> FamilyProblem:
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 10**6), children=st.integers(1, 5), estimated=st.booleans())
 def test_it_is_the_optimum(seed: int, children: int, estimated: bool) -> None:
     problem = family(seed, children, estimated=estimated)

@@ -19,7 +19,7 @@ from das.schema import Attribute, Schema
 SCHEMA = Schema((Attribute("sex", ("f", "m")), Attribute("race", tuple("abcdefghijkl"))))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 10**6), children=st.integers(1, 6), total=st.integers(0, 40))
 def test_shares_are_the_nearest_numbers(seed: int, children: int, total: int) -> None:
     rng = np.random.default_rng(seed)

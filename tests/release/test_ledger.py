@@ -281,9 +281,7 @@ class AgainstADict(RuleBasedStateMachine):
 
 
 TestAgainstADict = AgainstADict.TestCase
-TestAgainstADict.settings = settings(
-    max_examples=30, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestAgainstADict.settings = settings(max_examples=30, stateful_step_count=20, suppress_health_check=list(HealthCheck))
 
 
 # -- other processes ---------------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ from geography import Spine
 
 ROOT = Path(__file__).resolve().parents[2]
 Country = Any
-each_time = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+each_time = settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 numbers = st.integers(-(2**62), 2**62)
 
 # -- noisy measurements ------------------------------------------------------------------------------------------------
