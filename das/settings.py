@@ -276,7 +276,7 @@ class EstimateSettings(Section):
     ``"guaranteed"`` refuses before anything is measured, ``"attempted"`` lets a family end the run if it comes to that.
 
     ``expect`` says what is assumed of cells with so few people that measurements say next to nothing about them:
-    ``"sharing"``, that children have of them according to their size, weakly (:mod:`das.estimation.expected`), or
+    ``"sharing"``, that they share out as others do, as far as this is seen to hold (:mod:`das.estimation.expected`), or
     ``"nothing"``. Only for ``information = "full"``; linear estimates and their intervals never contain it.
     """
 

@@ -2,40 +2,44 @@
 
 Noise does not shrink with a cell. Where the parent has three people of a kind, measurements say next to nothing about
 which of its children they live in, and the nearest table sends them to whichever child drew the largest noise. Most
-cells of most tables are of this sort. So the distance from the linear estimates gets a term for what anybody would
-expect who knows no more than the parent's counts and how large the children are:
+cells of most tables are of this sort. So the distance from the linear estimates gets a term for what is expected of a
+cell by those who know the other cells, and how good such expectations are is learnt from the same estimates:
 
-- The people of a cell gather: each goes to a child by its size or to where others of the cell went before. That is
-  Polya's urn, the Dirichlet-multinomial law (Mosimann 1962, "On the compound multinomial distribution", Biometrika 49),
-  here with a weight of one for size, as much as for a single person: the choice that says least for any number of
-  children (Perks 1947, "Some observations on inverse probability", J. Inst. Actuaries 73). With q the children's shares
-  of all people and p the people of a cell, x has the mean p q and the covariance p (p + 1) / 2 (diag q - q q'). On
-  tables with the parent's sums that is the quadratic
-      sum over children of  2 (x - p q)^2 / (q p (p + 1)),
-  as strong as a measurement for a few people, and next to nothing for hundreds, who may live together or apart.
-  Children that cannot have anybody in a cell have no share of it.
+- Below the top the people of a cell are expected to share out among the children as other people do: all others, or
+  those others who have an attribute in common with them. Which of these, and how far people gather beyond that, is
+  learnt from all cells of the family (:mod:`das.estimation.urns`). With the mean m and the variance w of each child's
+  count, on tables with the parent's sums, the term is the quadratic
+      sum over children of  (x - m)^2 / w,
+  as strong as a measurement where shares turn out to predict well or people are few, and next to nothing where hundreds
+  may live together or apart. Children that cannot have anybody in a cell have no share of it.
 - At the top nothing is known above, only that a count is not negative. Given its mean m, the law that says least is the
   exponential one, x / m, which adds 2 x / m to twice the negative logarithm of a likelihood, that is, to the distance.
-  The mean is taken from the estimate itself, max(z, 0) plus its standard deviation. So what many cells near zero have
-  too much, because noise is cut off below and not above, is paid for by them and not by the few large cells.
+  m is what attributes would give that have nothing to do with one another, the product of their shares, times a factor
+  whose distribution is learnt from all cells (:mod:`das.estimation.means`). So a cell in which nobody is expected does
+  not keep what noise has put there, and the excess of noise that is cut off below and not above is taken from such
+  cells and not from the few large ones.
 
+A cell is never expected to be what it was itself estimated to be: it is left out of the sums that speak for it.
 The terms exclude no table. Linear estimates and their intervals do not contain them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from das.estimation.blocks import Basis
+from das.estimation.grouping import group_cells
 from das.estimation.learning import RELATIVE_ZERO, Knowledge
+from das.estimation.means import NOBODY, learn_means
 from das.estimation.problem import Quadratic
-from das.estimation.totals import Totals
+from das.estimation.urns import share_by_urns
 from das.query import parse_query
 
-__all__ = ["expect_sharing", "expect_sizes"]
+__all__ = ["expect_sharing", "expect_sizes", "other_people"]
 
 Floats = NDArray[np.float64]
 
@@ -43,8 +47,15 @@ Floats = NDArray[np.float64]
 def expect_sizes(distance: Quadratic, basis: Basis, known: Knowledge, cells: NDArray[np.int64]) -> Quadratic:
     """Add 2 x / m for each count at the top of the spine that is not known exactly."""
     deviation = np.sqrt(_variances(basis, known, cells))
-    mean = np.maximum(distance.reference, 0.0) + deviation
-    slope = np.where(deviation > 0, 1.0 / np.where(deviation > 0, mean, 1.0), 0.0)
+    unknown = deviation > 0
+    if not unknown.any():
+        return distance
+    people = np.maximum(basis.to_cells(known.mean).sum(axis=1, keepdims=True), 1.0)
+    mean = np.broadcast_to(people, deviation.shape)
+    for others in other_people(basis, known, cells, basis.schema.names):
+        mean = mean * np.minimum(others / people, 1.0)
+    slope = np.zeros(deviation.shape)
+    slope[unknown] = 1.0 / learn_means(distance.reference[unknown], deviation[unknown], mean[unknown])
     return replace(
         distance,
         pull=distance.pull - slope,
@@ -55,18 +66,20 @@ def expect_sizes(distance: Quadratic, basis: Basis, known: Knowledge, cells: NDA
 def expect_sharing(
     distance: Quadratic, basis: Basis, known: Knowledge, cells: NDArray[np.int64], parent: NDArray[np.int64]
 ) -> Quadratic:
-    """Add to the distance of a family how far its children are from the parent's people shared out by size."""
+    """Add to the distance of a family how far its children are from what the parent's other people let expect."""
     n, m = distance.pull.shape
-    totals = Totals.of(basis, known)
-    size = (totals.aims(parent) + np.sqrt(totals.variance))[:, None] * (_variances(basis, known, cells) > 0)
-    among = (size > 0).sum(axis=0)
-    weighed = (size > 0) & (among > 1)
-    if not weighed.any():
+    variance = _variances(basis, known, cells)
+    some = np.flatnonzero((variance > 0).sum(axis=0) > 1)
+    if not len(some):
         return distance
-    share = size / np.where(among > 0, size.sum(axis=0), 1.0)
-    spread = share * (parent * (parent + 1.0) / 2.0)
-    weight = np.where(weighed, 1.0 / np.where(weighed, spread, 1.0), 0.0)
-    off = share * parent - distance.reference
+    reference, variance, people = distance.reference[:, some], variance[:, some], parent[some].astype(np.float64)
+    may = variance > 0
+    others = other_people(basis, known, cells[some], ("total", *basis.schema.names))
+    guesses = [np.where(may, each, 0.0) / each.sum(axis=0, where=may) for each in others]
+    mean, spread = share_by_urns(reference, variance, people, guesses)
+    weight, off = np.zeros((n, m)), np.zeros((n, m))
+    weight[:, some] = np.divide(1.0, spread, out=np.zeros_like(spread), where=may)
+    off[:, some] = mean - reference
     # The weight is that of one child and one cell: a cell's pair with itself becomes a kind of its own.
     kinds, table = _kinds(distance, basis, cells)
     own = np.diagonal(kinds)
@@ -80,6 +93,20 @@ def expect_sharing(
         pull=distance.pull + weight * off,
         constant=distance.constant + float((weight * off * off).sum()),
     )
+
+
+def other_people(basis: Basis, known: Knowledge, cells: NDArray[np.int64], queries: Sequence[str]) -> Iterator[Floats]:
+    """Say for each query, child and cell how many there may be in the same group as the cell, but not in it.
+
+    That is the estimate, if it is not negative, and a standard deviation more: children x cells, all positive.
+    """
+    estimates = basis.to_cells(known.mean)
+    for name in queries:
+        query = parse_query(basis.schema, name)
+        grouping = group_cells(query, cells)
+        deviation = np.sqrt(np.maximum(basis.variances(query, known.covariance)[:, grouping.answers], 0.0))
+        others = query.answer(estimates)[:, grouping.answers][:, grouping.index] - estimates[:, cells]
+        yield np.maximum(others, 0.0) + deviation[:, grouping.index] + NOBODY
 
 
 def _variances(basis: Basis, known: Knowledge, cells: NDArray[np.int64]) -> Floats:

@@ -1,4 +1,4 @@
-"""What is expected before looking: the laws against their enumeration, and the distance against its definition."""
+"""What is expected before looking: the distance against its definition, and counts against the truth."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from das.estimation.blocks import Basis
 from das.estimation.emptiness import empty_cells, without
-from das.estimation.expected import expect_sharing, expect_sizes
+from das.estimation.expected import expect_sharing, expect_sizes, other_people
 from das.estimation.families import solve_fast
-from das.estimation.learning import Knowledge, distance, learn
+from das.estimation.learning import Exact, Knowledge, condition, distance, learn
+from das.estimation.means import NOBODY, learn_means
 from das.estimation.nonnegative import solve
 from das.estimation.problem import NO_LIMIT, FamilyProblem, Limits, Measured, Quadratic
-from das.estimation.totals import Totals
+from das.estimation.urns import share_by_urns
 from das.query import parse_query
 from das.schema import Attribute, Schema
 
@@ -44,27 +45,78 @@ def known_of(rng: np.random.Generator, truth: NDArray[np.int64], campless: list[
     return without(BASIS, known, empty_cells(BASIS, [none], len(truth)))
 
 
+def others(known: Knowledge, cells: NDArray[np.int64], name: str) -> NDArray[np.float64]:
+    """How many others each child may have in the group of each cell, cell by cell."""
+    counts, query = BASIS.to_cells(known.mean), parse_query(SCHEMA, name)
+    deviation = np.sqrt(BASIS.variances(query, known.covariance))
+    found = np.empty((len(counts), len(cells)))
+    for child, (at, cell) in product(range(len(counts)), enumerate(cells)):
+        together = [other for other in range(SCHEMA.size) if query.index[other] == query.index[cell] and other != cell]
+        found[child, at] = max(counts[child, together].sum(), 0.0) + deviation[child, query.index[cell]] + NOBODY
+    return found
+
+
 @pytest.mark.parametrize("campless", [[], [1], [0, 2], [0, 1, 2]])
 @pytest.mark.parametrize("cells", [np.arange(16), np.array([0, 3, 9])])
-def test_the_distance_grows_by_the_misfit_of_the_shares(campless: list[int], cells: NDArray[np.int64]) -> None:
+def test_the_distance_grows_by_the_misfit_of_what_others_let_expect(
+    campless: list[int], cells: NDArray[np.int64]
+) -> None:
     rng = np.random.default_rng(5)
     truth = rng.poisson(3.0, (3, SCHEMA.size))
     truth[campless, 8:] = 0
     known, parent = known_of(rng, truth, campless), np.maximum(truth.sum(axis=0)[cells], 1)
     plain = distance(BASIS, known, cells)
     more = expect_sharing(plain, BASIS, known, cells, parent)
-    totals = Totals.of(BASIS, known)
-    size = totals.aims(parent) + np.sqrt(totals.variance)
+    may = np.array([[cell < 8 or child not in campless for cell in cells] for child in range(3)])
+    some = may.sum(axis=0) > 1
+    variance = BASIS.variances(parse_query(SCHEMA, "detailed"), known.covariance)[:, cells]
+    sizes = [np.where(may, others(known, cells, name), 0.0) for name in ("total", "home", "race")]
+    mean, spread = share_by_urns(
+        plain.reference[:, some],
+        np.where(may, variance, 0.0)[:, some],
+        parent[some].astype(float),
+        [(size / size.sum(axis=0, where=may, initial=1e-300))[:, some] for size in sizes],
+    )
     for _ in range(5):
         x = rng.poisson(2.0, (3, len(cells))).astype(float)
-        expected = 0.0
-        for at, cell in enumerate(cells):
-            may = [child for child in range(3) if cell < 8 or child not in campless]
-            p = float(parent[at])
-            for child in may if len(may) > 1 else ():
-                share = size[child] / size[may].sum()
-                expected += 2 * (x[child, at] - p * share) ** 2 / (share * p * (p + 1))
+        expected = ((x[:, some] - mean)[may[:, some]] ** 2 / spread[may[:, some]]).sum()
         assert more.value(x) == pytest.approx(plain.value(x) + expected, rel=1e-9)
+
+
+def test_a_cells_own_estimate_is_no_part_of_what_is_expected_of_it() -> None:
+    rng = np.random.default_rng(7)
+    known, cells = known_of(rng, rng.poisson(3.0, (3, SCHEMA.size)), []), np.arange(16)
+    names = ("total", "home", "race")
+    before = list(other_people(BASIS, known, cells, names))
+    for each, name in zip(before, names, strict=True):
+        np.testing.assert_allclose(each, others(known, cells, name))
+    counts = BASIS.to_cells(known.mean)
+    counts[1, 3] += 50.0
+    after = list(other_people(BASIS, replace(known, mean=BASIS.to_coefficients(counts)), cells, names))
+    for one, other, name in zip(before, after, names, strict=True):
+        np.testing.assert_allclose(one[:, 3], other[:, 3])
+        query = parse_query(SCHEMA, name)
+        together = (query.index == query.index[3]) & (np.arange(16) != 3)
+        assert (other[1, together] > one[1, together]).all()
+
+
+def test_no_table_is_excluded() -> None:
+    """Not even those that leave a child without anybody, though its total is known to be nothing but that."""
+    rng = np.random.default_rng(9)
+    truth = rng.poisson(5.0, (3, SCHEMA.size))
+    truth[2] = 0
+    known = condition(
+        BASIS, known_of(rng, truth, []), (Exact(parse_query(SCHEMA, "total"), truth.sum(axis=1)[:, None]),)
+    )
+    cells, parent = np.arange(16), truth.sum(axis=0) + 1
+    below = expect_sharing(distance(BASIS, known, cells), BASIS, known, cells, parent)
+    top = expect_sizes(distance(BASIS, known, cells), BASIS, known, cells)
+    for child in range(3):
+        x = np.zeros((3, 16))
+        x[child] = parent
+        for each in (below, top):
+            assert np.isfinite(each.value(x))
+            assert np.isfinite(each.slope(x)).all()
 
 
 def test_children_that_share_one_curvature_and_children_that_do_not_agree() -> None:
@@ -81,36 +133,15 @@ def test_children_that_share_one_curvature_and_children_that_do_not_agree() -> N
     np.testing.assert_array_equal(one.pull, other.pull)
 
 
-@pytest.mark.parametrize("people", [1, 2, 5])
-def test_children_of_one_size_share_people_as_polyas_urn_does(people: int) -> None:
-    """Every order in which people can come, each after those before it; three children, a weight of one together."""
-    ways = np.array([np.bincount(came, minlength=3) for came in product(range(3), repeat=people)], dtype=float)
-    chance = np.ones(len(ways))
-    for at, came in enumerate(product(range(3), repeat=people)):
-        for number, child in enumerate(came):
-            chance[at] *= (came[:number].count(child) + 1 / 3) / (number + 1)
-    assert chance.sum() == pytest.approx(1)
-    cell, parent = np.array([2]), np.array([people])
-    known = known_of(np.random.default_rng(1), np.full((3, SCHEMA.size), 2), [])
-    known = replace(known, mean=np.tile(known.mean[:1], (3, 1)))
-    plain = distance(BASIS, known, cell)
-    more = expect_sharing(plain, BASIS, known, cell, parent)
-    weight = np.diag([more.block(child, np.array([0]))[0, 0] for child in range(3)]) - plain.curvature[0, 0] * np.eye(3)
-    sum_zero = np.eye(3) - 1 / 3
-    np.testing.assert_allclose(
-        np.linalg.pinv(sum_zero @ weight @ sum_zero), np.cov(ways.T, bias=True, aweights=chance), atol=1e-9
-    )
-    centre = (chance @ ways)[:, None]
-    np.testing.assert_allclose(more.slope(centre), plain.slope(centre), atol=1e-9)
-
-
-def test_sizes_at_the_top_are_expected_to_be_exponential() -> None:
+def test_sizes_at_the_top_are_exponential_around_what_attributes_give_apart() -> None:
     rng = np.random.default_rng(2)
     known, cells = known_of(rng, rng.poisson(2.0, (1, SCHEMA.size)), [0]), np.arange(16)
     plain = distance(BASIS, known, cells)
     more = expect_sizes(plain, BASIS, known, cells)
+    people = BASIS.to_cells(known.mean).sum()
+    shares = [np.minimum(others(known, cells, name) / people, 1.0) for name in ("home", "race")]
     deviation = np.sqrt(BASIS.variances(parse_query(SCHEMA, "detailed"), known.covariance)[0, :8])
-    mean = np.maximum(plain.reference[0, :8], 0) + deviation
+    mean = learn_means(plain.reference[0, :8], deviation, people * (shares[0] * shares[1])[0, :8])
     for _ in range(5):
         x = rng.poisson(2.0, (1, 16)).astype(float)
         # Camps are known to be empty: nothing is expected of them.
@@ -128,7 +159,7 @@ def test_fast_and_reference_solver_find_the_same_counts() -> None:
     np.testing.assert_allclose(fast.x, solve(family).x, atol=1e-3)
 
 
-def family_of(to: Quadratic, cells: NDArray[np.int64], parent: NDArray[np.int64]) -> FamilyProblem:
+def family_of(to: Quadratic, cells: NDArray[np.int64], parent: NDArray[np.int64] | None) -> FamilyProblem:
     geocodes = tuple(str(child) for child in range(len(to.pull)))
     return FamilyProblem(
         level="tract", geocodes=geocodes, cells=cells, parent=parent, measured=(), limits=(), correlated=to
@@ -154,3 +185,45 @@ def test_sparse_cells_come_out_nearer_to_the_truth_and_large_ones_no_farther() -
     fewer, of_many = (np.diff(each, axis=1)[:, 0] for each in (np.array(few), np.array(many)))
     assert fewer.mean() < -3 * fewer.std() / np.sqrt(len(fewer))
     assert of_many.mean() < 3 * of_many.std() / np.sqrt(len(of_many))
+
+
+def test_people_in_camps_are_found_where_others_of_their_race_live() -> None:
+    """A race has its places, and lives there in houses and in camps alike."""
+    rng = np.random.default_rng(11)
+    gain, by_size = [], []
+    for _ in range(40):
+        where = rng.dirichlet(np.full(5, 0.5), 8).T
+        truth = rng.poisson(np.concatenate([300.0 * where, 3.0 * where], axis=1))
+        cells = np.flatnonzero(truth.sum(axis=0))
+        known, parent = known_of(rng, truth, []), truth.sum(axis=0)[cells]
+        plain = distance(BASIS, known, cells)
+        off = [
+            float(np.abs(solve_fast(family_of(to, cells, parent)).x - truth[:, cells])[:, cells >= 8].sum())
+            for to in (plain, expect_sharing(plain, BASIS, known, cells, parent))
+        ]
+        size = truth.sum(axis=1) / truth.sum()
+        by_size.append(float(np.abs(np.outer(size, parent) - truth[:, cells])[:, cells >= 8].sum()))
+        gain.append(off)
+    plain_off, off = np.array(gain).mean(axis=0)
+    # Neither the estimates alone nor the children's sizes alone come near.
+    assert off < 0.75 * plain_off
+    assert off < 0.75 * np.mean(by_size)
+
+
+def test_a_sparse_table_at_the_top_comes_out_nearer_to_the_truth() -> None:
+    rng = np.random.default_rng(12)
+    schema = Schema((Attribute("home", tuple("abcd")), Attribute("race", tuple("abcdefghij"))))
+    query = parse_query(schema, "detailed")
+    basis, cells = Basis.of(schema, [query]), np.arange(schema.size)
+    found = []
+    for _ in range(40):
+        # Most homes are of one kind and most people of one race; the two have a little to do with one another.
+        apart = 2000.0 * np.outer([1.0, 0.05, 0.02, 0.01], 0.4 ** np.arange(10)).ravel()
+        truth = rng.poisson(apart * rng.lognormal(0, 1, schema.size))[None, :]
+        noisy = np.rint(truth + rng.normal(0, 3, truth.shape)).astype(np.int64)
+        known = learn(basis, (Measured(query=query, values=noisy, variance=9.0),), None, 1, "top")
+        plain = distance(basis, known, cells)
+        family = [family_of(to, cells, None) for to in (plain, expect_sizes(plain, basis, known, cells))]
+        found.append([float(np.abs(solve_fast(each).x - truth).sum()) for each in family])
+    plain_off, off = np.array(found).mean(axis=0)
+    assert off < 0.83 * plain_off
