@@ -1,11 +1,11 @@
 """Integer counts near a real-valued solution, with the same sums, limits and signs.
 
-A family is a transportation problem: the people of each of the parent's cells go to the children. Limits and totals
-that refine one another (total, then group-quarters type, then cell) form a tree within each child, and the whole is a
-network, whose vertices are integral (Hoffman and Kruskal 1956). A minimum-cost flow keeps every cell, and every sum
-along the tree, between the floor and the ceiling of its real value (controlled rounding, Cox 1987) at the least squared
-distance. Where the limits do not refine one another, the flow knows only some of them; if the others hold as well it
-is the answer, and if not, a mixed-integer program takes its place.
+A family is a transportation problem: the people of each of the parent's cells go to the children. Sums that refine one
+another (total, then race, then race and age, then cell) form a tree within each child, and the whole is a network,
+whose vertices are integral (Hoffman and Kruskal 1956). A minimum-cost flow keeps every cell, and every sum along the
+tree, between the floor and the ceiling of its real value (controlled rounding, Cox 1987) at the least squared distance.
+The first tree is that of the sums that were measured best; the second, if the first breaks a limit, that of limits that
+refine one another. Where it breaks one of the others, a mixed-integer program takes its place.
 """
 
 from __future__ import annotations
@@ -56,9 +56,11 @@ def round_family(problem: FamilyProblem, x: NDArray[np.float64]) -> Rounded:
     known = known_groups(problem)
     snapped = np.maximum(_snap(x), 0.0)
     tree = _refining(known)
-    counts = _by_flow(problem, _controls(problem, tree), snapped, 0)
-    if counts is not None and keeps(known, counts):
-        return _rounded(problem, known, counts, x, 0)
+    # Next to a solution that keeps them most limits hold by themselves: the sums that were measured best come first.
+    for first in ((), tree) if known else ((),):
+        counts = _by_flow(problem, _controls(problem, first), snapped, 0)
+        if counts is not None and keeps(known, counts):
+            return _rounded(problem, known, counts, x, 0)
     attempt, controls = (_by_flow if len(tree) == len(known) else _by_program), _controls(problem, known)
     for widened in range(_WIDENINGS):
         counts = attempt(problem, controls, snapped, (1 << widened) - 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -98,6 +99,21 @@ def test_sums_stay_between_floor_and_ceiling(small_family, seed, children):
     for name in ("total", "kind", "kind * age"):
         grouping = group_cells(parse_query(family.measured[0].query.schema, name), family.cells)
         assert (np.abs(grouping.sums(found.counts) - grouping.sums(x)) < 1 + 1e-6).all()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_limits_that_hold_by_themselves_leave_the_box_to_what_was_measured(small_family, seed):
+    """Limits of kinds cross sums of age and sex; near the solution no table breaks them."""
+    family = small_family(seed, 4, queries=("age * sex", "detailed"))
+    x = np.random.default_rng(seed).dirichlet(np.ones(4), len(family.cells)).T * family.parent
+    kind = parse_query(family.measured[0].query.schema, "kind")
+    grouping = group_cells(kind, family.cells)
+    upper = np.zeros((4, kind.size), dtype=np.int64)
+    upper[:, grouping.answers] = np.ceil(grouping.sums(x)) + 5
+    found = round_family(replace(family, limits=(Limits(query=kind, lower=0 * upper, upper=upper),)), x)
+    for name in ("total", "age * sex"):
+        measured = group_cells(parse_query(kind.schema, name), family.cells)
+        assert (np.abs(measured.sums(found.counts) - measured.sums(x)) < 1 + 1e-6).all()
 
 
 def test_the_top_keeps_its_total_at_the_nearest_integer():
