@@ -36,7 +36,7 @@ from das.estimation.grouping import group_cells
 from das.estimation.learning import RELATIVE_ZERO, Knowledge
 from das.estimation.means import NOBODY, learn_means
 from das.estimation.problem import Quadratic
-from das.estimation.urns import share_by_urns
+from das.estimation.urns import Guess, share_by_urns
 from das.query import parse_query
 
 __all__ = ["expect_sharing", "expect_sizes", "other_people"]
@@ -52,7 +52,7 @@ def expect_sizes(distance: Quadratic, basis: Basis, known: Knowledge, cells: NDA
         return distance
     people = np.maximum(basis.to_cells(known.mean).sum(axis=1, keepdims=True), 1.0)
     mean = np.broadcast_to(people, deviation.shape)
-    for others in other_people(basis, known, cells, basis.schema.names):
+    for others, _ in other_people(basis, known, cells, basis.schema.names):
         mean = mean * np.minimum(others / people, 1.0)
     slope = np.zeros(deviation.shape)
     slope[unknown] = 1.0 / learn_means(distance.reference[unknown], deviation[unknown], mean[unknown])
@@ -75,7 +75,7 @@ def expect_sharing(
     reference, variance, people = distance.reference[:, some], variance[:, some], parent[some].astype(np.float64)
     may = variance > 0
     others = other_people(basis, known, cells[some], ("total", *basis.schema.names))
-    guesses = [np.where(may, each, 0.0) / each.sum(axis=0, where=may) for each in others]
+    guesses = [Guess.by(*each, may) for each in others]
     mean, spread = share_by_urns(reference, variance, people, guesses)
     weight, off = np.zeros((n, m)), np.zeros((n, m))
     weight[:, some] = np.divide(1.0, spread, out=np.zeros_like(spread), where=may)
@@ -95,18 +95,21 @@ def expect_sharing(
     )
 
 
-def other_people(basis: Basis, known: Knowledge, cells: NDArray[np.int64], queries: Sequence[str]) -> Iterator[Floats]:
+def other_people(
+    basis: Basis, known: Knowledge, cells: NDArray[np.int64], queries: Sequence[str]
+) -> Iterator[tuple[Floats, Floats]]:
     """Say for each query, child and cell how many there may be in the same group as the cell, but not in it.
 
-    That is the estimate, if it is not negative, and a standard deviation more: children x cells, all positive.
+    That is the estimate, if it is not negative, and a standard deviation more: children x cells, all positive; with its
+    variance.
     """
     estimates = basis.to_cells(known.mean)
     for name in queries:
         query = parse_query(basis.schema, name)
         grouping = group_cells(query, cells)
-        deviation = np.sqrt(np.maximum(basis.variances(query, known.covariance)[:, grouping.answers], 0.0))
+        variance = np.maximum(basis.variances(query, known.covariance)[:, grouping.answers], 0.0)[:, grouping.index]
         others = query.answer(estimates)[:, grouping.answers][:, grouping.index] - estimates[:, cells]
-        yield np.maximum(others, 0.0) + deviation[:, grouping.index] + NOBODY
+        yield np.maximum(others, 0.0) + np.sqrt(variance) + NOBODY, variance
 
 
 def _variances(basis: Basis, known: Knowledge, cells: NDArray[np.int64]) -> Floats:

@@ -17,7 +17,7 @@ from das.estimation.learning import Exact, Knowledge, condition, distance, learn
 from das.estimation.means import NOBODY, learn_means
 from das.estimation.nonnegative import solve
 from das.estimation.problem import NO_LIMIT, FamilyProblem, Limits, Measured, Quadratic
-from das.estimation.urns import share_by_urns
+from das.estimation.urns import Guess, share_by_urns
 from das.query import parse_query
 from das.schema import Attribute, Schema
 
@@ -46,13 +46,14 @@ def known_of(rng: np.random.Generator, truth: NDArray[np.int64], campless: list[
 
 
 def others(known: Knowledge, cells: NDArray[np.int64], name: str) -> NDArray[np.float64]:
-    """How many others each child may have in the group of each cell, cell by cell."""
+    """How many others each child may have in the group of each cell, cell by cell; and the variance of that."""
     counts, query = BASIS.to_cells(known.mean), parse_query(SCHEMA, name)
-    deviation = np.sqrt(BASIS.variances(query, known.covariance))
-    found = np.empty((len(counts), len(cells)))
+    variance = BASIS.variances(query, known.covariance)
+    found = np.empty((2, len(counts), len(cells)))
     for child, (at, cell) in product(range(len(counts)), enumerate(cells)):
         together = [other for other in range(SCHEMA.size) if query.index[other] == query.index[cell] and other != cell]
-        found[child, at] = max(counts[child, together].sum(), 0.0) + deviation[child, query.index[cell]] + NOBODY
+        found[1, child, at] = variance[child, query.index[cell]]
+        found[0, child, at] = max(counts[child, together].sum(), 0.0) + np.sqrt(found[1, child, at]) + NOBODY
     return found
 
 
@@ -70,12 +71,14 @@ def test_the_distance_grows_by_the_misfit_of_what_others_let_expect(
     may = np.array([[cell < 8 or child not in campless for cell in cells] for child in range(3)])
     some = may.sum(axis=0) > 1
     variance = BASIS.variances(parse_query(SCHEMA, "detailed"), known.covariance)[:, cells]
-    sizes = [np.where(may, others(known, cells, name), 0.0) for name in ("total", "home", "race")]
+    guesses = []
+    for name in ("total", "home", "race"):
+        people, doubt = others(known, cells, name)[:, :, some]
+        every = np.where(may[:, some], people, 0.0).sum(axis=0)
+        share = np.where(may[:, some], people, 0.0) / every
+        guesses.append(Guess(share, share / every + np.where(may[:, some], doubt, 0.0) / every**2))
     mean, spread = share_by_urns(
-        plain.reference[:, some],
-        np.where(may, variance, 0.0)[:, some],
-        parent[some].astype(float),
-        [(size / size.sum(axis=0, where=may, initial=1e-300))[:, some] for size in sizes],
+        plain.reference[:, some], np.where(may, variance, 0.0)[:, some], parent[some].astype(float), guesses
     )
     for _ in range(5):
         x = rng.poisson(2.0, (3, len(cells))).astype(float)
@@ -93,7 +96,7 @@ def test_a_cells_own_estimate_is_no_part_of_what_is_expected_of_it() -> None:
     counts = BASIS.to_cells(known.mean)
     counts[1, 3] += 50.0
     after = list(other_people(BASIS, replace(known, mean=BASIS.to_coefficients(counts)), cells, names))
-    for one, other, name in zip(before, after, names, strict=True):
+    for (one, _), (other, _), name in zip(before, after, names, strict=True):
         np.testing.assert_allclose(one[:, 3], other[:, 3])
         query = parse_query(SCHEMA, name)
         together = (query.index == query.index[3]) & (np.arange(16) != 3)
@@ -139,7 +142,7 @@ def test_sizes_at_the_top_are_exponential_around_what_attributes_give_apart() ->
     plain = distance(BASIS, known, cells)
     more = expect_sizes(plain, BASIS, known, cells)
     people = BASIS.to_cells(known.mean).sum()
-    shares = [np.minimum(others(known, cells, name) / people, 1.0) for name in ("home", "race")]
+    shares = [np.minimum(others(known, cells, name)[0] / people, 1.0) for name in ("home", "race")]
     deviation = np.sqrt(BASIS.variances(parse_query(SCHEMA, "detailed"), known.covariance)[0, :8])
     mean = learn_means(plain.reference[0, :8], deviation, people * (shares[0] * shares[1])[0, :8])
     for _ in range(5):
@@ -169,7 +172,7 @@ def family_of(to: Quadratic, cells: NDArray[np.int64], parent: NDArray[np.int64]
 def test_sparse_cells_come_out_nearer_to_the_truth_and_large_ones_no_farther() -> None:
     rng = np.random.default_rng(6)
     few, many = [], []
-    for _ in range(60):
+    for _ in range(120):
         # Shares of each race differ from child to child far more than chance would have it.
         rates = rng.gamma(1.0, np.repeat([[1.0, 400.0]], 8, axis=0).T.reshape(1, -1), (4, SCHEMA.size))
         truth = rng.poisson(rates)

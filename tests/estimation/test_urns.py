@@ -11,7 +11,7 @@ from scipy import integrate, stats
 
 from das.estimation.means import NOBODY, fit_exponential, learn_means
 from das.estimation.mixture import chances
-from das.estimation.urns import GATHERING, crowding, share_by_urns
+from das.estimation.urns import GATHERING, Guess, crowding, share_by_urns
 
 Floats = NDArray[np.float64]
 
@@ -43,31 +43,49 @@ def gathered(rng: np.random.Generator, people: int, share: Floats, gathering: fl
     return rng.multinomial(people, rng.dirichlet(share * (1 / gathering - 1), size=cells)).T.astype(float)
 
 
+def certain(share: Floats, cells: int) -> Guess:
+    """The same shares for all cells, known for certain."""
+    return Guess(np.repeat(share[:, None], cells, axis=1), np.zeros((len(share), cells)))
+
+
 @pytest.mark.parametrize("gathering", [0.0, 0.1, 1.0])
 def test_how_far_people_gather_is_learnt_from_noisy_estimates(gathering: float) -> None:
     rng = np.random.default_rng(3)
     share, people, cells = np.array([0.1, 0.2, 0.3, 0.4]), 40, 150
     counts = gathered(rng, people, share, gathering, cells)
     noise = rng.normal(0, 3, counts.shape)
-    guess = np.repeat(share[:, None], cells, axis=1)
+    guess = certain(share, cells)
     mean, variance = share_by_urns(counts + noise, np.full(counts.shape, 9.0), np.full(cells, float(people)), [guess])
-    np.testing.assert_allclose(mean, people * guess)
-    found = float(np.median(variance / mean))
+    np.testing.assert_allclose(mean, people * guess.share)
     # The neighbours among the values to choose from, 0.03 and 0.3, or 0.01 and 0.3, are at least twice as far off.
-    assert found == pytest.approx(crowding(np.array([40.0]), gathering)[0], rel=0.5)
+    assert float((variance / mean).mean()) == pytest.approx(crowding(np.array([40.0]), gathering)[0], rel=0.5)
 
 
 def test_the_shares_that_fit_most_cells_are_expected_of_all() -> None:
     rng = np.random.default_rng(4)
     even, uneven = np.full(4, 0.25), np.array([0.7, 0.1, 0.1, 0.1])
     counts = gathered(rng, 30, uneven, 0.01, 80)
-    guesses = [np.repeat(each[:, None], 80, axis=1) for each in (even, uneven)]
+    guesses = [certain(even, 80), certain(uneven, 80)]
     estimates = counts + rng.normal(0, 6, counts.shape)
     mean, variance = share_by_urns(estimates, np.full(counts.shape, 36.0), np.full(80, 30.0), guesses)
-    assert np.abs(mean - 30 * guesses[1]).mean() < 0.5
+    assert np.abs(mean - 30 * guesses[1].share).mean() < 0.5
     # The urns know better than the estimates what will be next.
     assert np.abs(mean - counts).mean() < 0.5 * np.abs(estimates - counts).mean()
     assert variance.mean() < 36.0 / 2
+
+
+def test_a_crowd_where_nobody_expected_one_is_a_matter_of_that_place() -> None:
+    rng = np.random.default_rng(8)
+    share, people, cells = np.array([0.1, 0.2, 0.3, 0.4]), 40, 60
+    counts = gathered(rng, people, share, 0.0, cells)
+    counts[:, 0] = [0, 28, 4, 8]
+    estimates = counts + rng.normal(0, 2, counts.shape)
+    variance = share_by_urns(
+        estimates, np.full(counts.shape, 4.0), np.full(cells, float(people)), [certain(share, cells)]
+    )[1]
+    usual = np.median(variance, axis=1)
+    assert variance[1, 0] > 5 * usual[1]
+    assert variance[3, 0] < 2 * usual[3]
 
 
 def test_mean_and_variance_are_those_of_the_mixture_of_urns() -> None:
@@ -75,28 +93,39 @@ def test_mean_and_variance_are_those_of_the_mixture_of_urns() -> None:
     n, m = 4, 7
     variances = rng.uniform(1, 9, (n, m))
     variances[0, 2] = variances[3, 5] = 0.0
+    may = variances > 0
     people = rng.integers(1, 50, m).astype(float)
-    guesses = [np.where(variances > 0, rng.uniform(0.1, 1, (n, m)), 0.0) for _ in range(3)]
-    guesses = [each / each.sum(axis=0) for each in guesses]
-    estimates = np.where(variances > 0, rng.normal(5, 6, (n, m)), 0.0)
+    guesses = [Guess.by(rng.uniform(1, 50, (n, m)), rng.uniform(0, 9, (n, m)), may) for _ in range(3)]
+    estimates = np.where(may, rng.normal(5, 6, (n, m)), 0.0)
     fits = np.zeros((3, len(GATHERING), m))
-    for (g, share), (r, gathering), cell in product(enumerate(guesses), enumerate(GATHERING), range(m)):
-        may = np.flatnonzero(variances[:, cell])
-        spread = people[cell] * share[may, cell] * (1 + (people[cell] - 1) * gathering)
-        deviation = np.sqrt(variances[may, cell] + spread)
-        off = estimates[may, cell] - people[cell] * share[may, cell]
+    for (g, guess), (r, gathering), cell in product(enumerate(guesses), enumerate(GATHERING), range(m)):
+        here, p = may[:, cell], people[cell]
+        spread = p * guess.share[here, cell] * (1 + (p - 1) * gathering) + p**2 * guess.variance[here, cell]
+        deviation = np.sqrt(variances[here, cell] + spread)
+        off = estimates[here, cell] - p * guess.share[here, cell]
         # Independent misfits, given their sum.
         joint = stats.norm.logpdf(off, scale=deviation).sum()
         fits[g, r, cell] = joint - stats.norm.logpdf(off.sum(), scale=np.sqrt((deviation**2).sum()))
-    chance = chances(fits.reshape(-1, m)).reshape(fits.shape)
-    mean, second = np.zeros((n, m)), np.zeros((n, m))
-    for (g, share), (r, gathering) in product(enumerate(guesses), enumerate(GATHERING)):
-        own = people * share * (1 + (people - 1) * gathering)
-        mean += chance[g, r] * people * share
-        second += chance[g, r] * (own + (people * share) ** 2)
+    chance = chances(fits.reshape(-1, m)).reshape(fits.shape).sum(axis=1)
+    mean = sum(chance[g] * people * guess.share for g, guess in enumerate(guesses))
+    second = sum(
+        chance[g] * people**2 * (guess.share**2 + guess.variance) for g, guess in enumerate(guesses)
+    )  # of the urns' means
+    counts = [(child, cell) for child, cell in product(range(n), range(m)) if may[child, cell]]
+    spreads = np.array(
+        [
+            [mean[at] * (1 + (people[at[1]] - 1) * gathering) + second[at] - mean[at] ** 2 for at in counts]
+            for gathering in GATHERING
+        ]
+    )
+    own = [
+        [stats.norm.logpdf(estimates[at], mean[at], np.sqrt(variances[at] + here[i])) for i, at in enumerate(counts)]
+        for here in spreads
+    ]
+    spread = (chances(np.array(own)) * spreads).sum(axis=0)
     found = share_by_urns(estimates, variances, people, guesses)
     np.testing.assert_allclose(found[0], mean, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(found[1], second - mean**2, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(found[1][may], spread, rtol=1e-8)
 
 
 def test_a_mixtures_weights_are_more_likely_than_any_others_nearby() -> None:
