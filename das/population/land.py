@@ -34,7 +34,13 @@ class Land:
     county_of_tract: NDArray[np.int64]
 
 
-def settle(blocks: int, rng: Generator) -> Land:
+def settle(
+    blocks: int,
+    rng: Generator,
+    *,
+    blocks_per_group: float = BLOCKS_PER_GROUP,
+    tracts_per_county: float = TRACTS_PER_COUNTY,
+) -> Land:
     """Divide a state into exactly so many blocks.
 
     Block groups have 5 to 80 blocks, tracts 1 to 5 block groups, and counties any number of tracts. A geocode has
@@ -47,12 +53,12 @@ def settle(blocks: int, rng: Generator) -> Land:
     >>> len(land.geocodes), str(land.geocodes[0])
     (100, '030010101001000')
     """
-    groups = max(1, round(blocks / BLOCKS_PER_GROUP))
+    groups = max(1, round(blocks / blocks_per_group))
     group_of_block = np.repeat(np.arange(groups), _uneven(blocks, groups, least=5, spread=0.8, rng=rng))
     drawn = rng.choice(np.arange(1, 6), size=groups, p=GROUPS_PER_TRACT)
     tract_of_group = np.repeat(np.arange(groups), drawn)[:groups]
     tracts = int(tract_of_group[-1]) + 1
-    counties = min(max(min(3, tracts), round(tracts / TRACTS_PER_COUNTY)), 500)
+    counties = min(max(min(3, tracts), round(tracts / tracts_per_county)), 500)
     county_of_tract = np.repeat(np.arange(counties), _uneven(tracts, counties, least=1, spread=0.8, rng=rng))
 
     place = _place_in_family

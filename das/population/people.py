@@ -15,7 +15,7 @@ from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
 from das.errors import Problem, UsageError
-from das.population.land import Land, districts, places, settle
+from das.population.land import BLOCKS_PER_GROUP, TRACTS_PER_COUNTY, Land, districts, places, settle
 from das.population.value import CELLS, CENRACE, HHGQ, SHAPE, Population
 
 __all__ = ["generate"]
@@ -71,7 +71,14 @@ COMBINED = {"white": 1.0, "black": 0.45, "aian": 0.3, "asian": 0.4, "nhopi": 0.0
 HISPANIC_RACE = {"white": 0.53, "sor": 0.37, "black": 0.025, "aian": 0.015, "asian": 0.004, "nhopi": 0.001}
 
 
-def generate(blocks: int = 1000, people: int = 60_000, seed: int = 2020) -> Population:
+def generate(
+    blocks: int = 1000,
+    people: int = 60_000,
+    seed: int = 2020,
+    *,
+    blocks_per_group: float = BLOCKS_PER_GROUP,
+    tracts_per_county: float = TRACTS_PER_COUNTY,
+) -> Population:
     """Make a state with exactly so many blocks and people; the same arguments make the same state.
 
     Parameters
@@ -82,6 +89,8 @@ def generate(blocks: int = 1000, people: int = 60_000, seed: int = 2020) -> Popu
         Residents, about three in a hundred of them in group quarters.
     seed : int
         Which of the many such states.
+    blocks_per_group, tracts_per_county : float
+        On average, and three counties at least.
 
     Examples
     --------
@@ -95,7 +104,7 @@ def generate(blocks: int = 1000, people: int = 60_000, seed: int = 2020) -> Popu
         raise UsageError(Problem("people, seed", "must not be negative", "ask for zero or more"))
     # A stream for each question: to change one answer leaves the others as they are.
     of_land, of_places, of_quarters, of_homes, of_origins, of_persons = Generator(PCG64(seed)).spawn(6)
-    land = settle(blocks, of_land)
+    land = settle(blocks, of_land, blocks_per_group=blocks_per_group, tracts_per_county=tracts_per_county)
     facilities, quarters_block, quarters_type = _quarters(blocks, people, of_quarters)
     households = _households(land, people - len(quarters_block), of_homes)
     leaf = np.concatenate([households, quarters_block])
