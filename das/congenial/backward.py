@@ -3,14 +3,14 @@
 ``tree.md`` has the proofs.
 """
 
-# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
 # The compiler infers the types of what it compiles.
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from das.compiled import compiled
 from das.congenial.kernels import UNIT, add_up, bounded_exp, retilt
 from das.congenial.planning import plan
 from das.congenial.tilts import LN2, dyadic_tilt, log_missing, rounding_margin
@@ -19,13 +19,13 @@ _TRIES = 6
 _RESOLUTION = 2.0**-127  # twice that of a word of 128 bits: one for each end of an outcome
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def unit_interval(high, low):
     """Return (high 2^64 + low) / 2^128 with full relative accuracy."""
     return float(high) * 2.0**-64 + float(low) * 2.0**-128
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def choose(values, word):
     """Return the index drawn in proportion to log-concave values, and a bound on the relative error of any outcome.
 
@@ -61,7 +61,7 @@ def choose(values, word):
     return mode, error
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def split_groups(pool, errors, groups, rows_each, totals, visits, allowance, words, draws):
     """Split each group's total among its members, once for every visit. See `messages.split`.
 
@@ -140,7 +140,7 @@ def split_groups(pool, errors, groups, rows_each, totals, visits, allowance, wor
     return lost, rounding
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _counts(pieces, rows):
     """Return how many rows of words, and how many draws, stand below each piece."""
     row_count = np.empty(len(pieces), dtype=np.int64)
@@ -155,7 +155,7 @@ def _counts(pieces, rows):
     return row_count, leaf_count
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def draw_roots(pool, words):
     """Draw one value of each function; return the draws, what is lost beside the windows, and the rounding errors."""
     first, offset, weight, tilt = pool.first, pool.offset, pool.weight, pool.tilt

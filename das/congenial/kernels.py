@@ -1,6 +1,6 @@
 """Direct convolution of groups on planned windows, and what it may have lost; ``tree.md`` has the proofs."""
 
-# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
 # The compiler infers the types of what it compiles.
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from das.compiled import compiled
 from das.congenial.planning import plan
 from das.congenial.tilts import (
     LN2,
@@ -26,7 +26,7 @@ TINY = 2.0**-900  # a smaller weight is put to zero, and counted as missing
 SMALLEST_SUM = 2.0**-960  # sums of products below it may have lost accuracy to underflow
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def convolve(a, b, skip, out):
     """Write out[t] = sum of a[i] b[t + skip - i]; return a bound on the relative rounding error.
 
@@ -55,7 +55,7 @@ def convolve(a, b, skip, out):
     return (4 + (len(a) + 7) // 8) * UNIT
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _normalise(values):
     """Scale by a power of two so that the largest is in [1/2, 1), put the tiny to zero; return exponent and loss."""
     largest = values.max() if len(values) else 0.0
@@ -75,7 +75,7 @@ def _normalise(values):
     return exponent, lost
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def retilt(weight, change, out):
     """Write weight[k] 2^(change k), scaled by a power of two and exact; return the exponent taken out and the loss."""
     if change == 0:
@@ -97,7 +97,7 @@ def retilt(weight, change, out):
     return top, lost
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def add_up(pool, errors, members, pieces, change):
     """Convolve the pieces of a plan, all under the tilt 2^-change.
 
@@ -136,7 +136,7 @@ def add_up(pool, errors, members, pieces, change):
     return arena, starts, exponents, error, sunk
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def bounded_exp(log_value):
     """Return e^log_value, rounded up where a double cannot hold it; 0 for minus infinity alone."""
     if log_value == -np.inf:
@@ -144,7 +144,7 @@ def bounded_exp(log_value):
     return math.exp(max(log_value, -690.0)) if log_value < 690.0 else np.inf
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def sum_groups(pool, errors, groups, low, high, log_share, out_offset, out_weight, out_missing):
     """Add up every group on [low, high] (relative): weights, what is missing, envelopes. See `messages.sums`."""
     group_offset, members, multiplicity = groups
@@ -187,7 +187,7 @@ def sum_groups(pool, errors, groups, low, high, log_share, out_offset, out_weigh
     return out_tilt, out_exponent, out_error, out_below, out_above
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _envelope(pool, members, multiplicity, low, high, tilts, margin, below, above):
     """Write the exponential bounds e^(log Z - theta t) on the sum outside [low, high], each the best at its edge."""
     offset = pool.offset
@@ -211,7 +211,7 @@ def _envelope(pool, members, multiplicity, low, high, tilts, margin, below, abov
                 out[1] = tilts[0, b] if side == 0 else -tilts[0, b]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def entry_windows(pool, groups, low, high, log_share):
     """Return the window of each entry of each group within the group's sum: what a shared power has to cover."""
     group_offset, members, multiplicity = groups
@@ -226,7 +226,7 @@ def entry_windows(pool, groups, low, high, log_share):
     return windows
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def totals(pool):
     """Return the log of each function's sum over its window, and of all that may be missing there or lie outside."""
     offset, tilt, below, above = pool.offset, pool.tilt, pool.below, pool.above

@@ -4,7 +4,7 @@ A window is chosen by Chernoff's bound under the tilts that put the sum at the e
 the proof that what all windows leave out is as little as the plan says.
 """
 
-# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
 # The compiler infers the types of what it compiles.
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from das.compiled import compiled
 from das.congenial.tilts import base_tilts, tilt_group
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def plan(pool, members, multiplicity, low, high, log_share):
     """Plan a group's sum on [low, high]. Returns (tilts, limits, pieces).
 
@@ -62,7 +62,7 @@ def plan(pool, members, multiplicity, low, high, log_share):
     return tilts, (cut_below, cut_above, pieces_hold, members_hold), pieces
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _outer_tilts(pool, members, multiplicity, high, tilts, expanded, log_share):
     """Return steps away from the first and the last tilt, and each entry's log Z there: [side, 0] without a step.
 
@@ -82,7 +82,7 @@ def _outer_tilts(pool, members, multiplicity, high, tilts, expanded, log_share):
     return away, log_each
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _serves(pieces):
     """Return in how many places of the whole tree of partial sums each piece stands: each can leave its window."""
     serves = np.zeros(len(pieces), dtype=np.int64)
@@ -94,7 +94,7 @@ def _serves(pieces):
     return serves
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _pieces(pool, members, multiplicity, log_each):
     """Return the pieces (without windows), the log Z of each at the outer tilts, and the largest sum of each.
 

@@ -5,7 +5,7 @@ members; it is added up along a binary tree of pieces, each kept on a window. Po
 value of a member, and of a piece the sum of its members' least values. ``tree.md`` has the proofs.
 """
 
-# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
 # The compiler infers the types of what it compiles.
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from das.compiled import compiled
 
 LN2 = math.log(2.0)
 _LEAST = 1e-299  # about e^-690
@@ -37,7 +38,7 @@ class Pool(NamedTuple):
     above: NDArray[np.float64]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def tilted_sums(weight, step):
     """Return log Z, mean and variance of weight[k] e^(step k).
 
@@ -75,7 +76,7 @@ def tilted_sums(weight, step):
     return math.log(total) + step * from_, from_ + way * mean, variance
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def log_tilted_upper(missing, step):
     """Return the log of the sum of missing[k] e^(step k), rounded up."""
     largest = missing.max()
@@ -95,7 +96,7 @@ def log_tilted_upper(missing, step):
     return math.log(total + len(missing) * _LEAST) + math.log(largest) + step * from_
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def log_geometric(log_value, log_ratio):
     """Return the log of value (1 + ratio + ratio^2 + ...), infinite where it diverges."""
     if log_value == -np.inf:
@@ -105,7 +106,7 @@ def log_geometric(log_value, log_ratio):
     return log_value - math.log(-math.expm1(log_ratio))
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def tilt_group(pool, members, multiplicity, high, theta, log_each):
     """Return what holds of a group under e^(theta s): eight numbers, and the members' own log Z in `log_each`.
 
@@ -146,14 +147,14 @@ def tilt_group(pool, members, multiplicity, high, theta, log_each):
     return log_z, mean, variance, log_full, log_near, np.log(under), np.log(within), np.log(over)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _share(log_part, log_whole):
     if log_part == -np.inf:
         return 0.0
     return math.exp(log_part - log_whole) if log_whole < np.inf else 1.0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _usable_tilts(pool, members):
     """Return the interval of tilts at which every member's envelope converges, well inside."""
     tilt, below, above = pool.tilt, pool.below, pool.above
@@ -168,7 +169,7 @@ def _usable_tilts(pool, members):
     return least, max(least, most)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _solve_tilt(pool, members, multiplicity, target, guess, log_each):
     """Return a theta whose tilted mean is about the target. Any theta is valid in the proofs; a good one is sharp."""
     lowest, highest = _usable_tilts(pool, members)
@@ -193,7 +194,7 @@ def _solve_tilt(pool, members, multiplicity, target, guess, log_each):
     return theta
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def base_tilts(pool, members, multiplicity, low, high, reach):
     """Return tilts whose means go from low to high in steps of a few standard deviations, and what holds at each.
 
@@ -225,7 +226,7 @@ def base_tilts(pool, members, multiplicity, low, high, reach):
         theta = proposal
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def dyadic_tilt(pool, members, multiplicity, tilts, low, high):
     """Return the integer c for which 2^(c t) follows the group's sum over its window: doubles hold the rest.
 
@@ -243,7 +244,7 @@ def dyadic_tilt(pool, members, multiplicity, tilts, low, high):
     return round(slope / LN2)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def log_missing(tilts, limits, log_share, position, margin):
     """Return the log of the most that can be missing of the sum at a total up to `high`: the best of the base tilts."""
     cut_below, cut_above, pieces_hold, members_hold = limits
@@ -260,7 +261,7 @@ def log_missing(tilts, limits, log_share, position, margin):
     return best + margin
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def rounding_margin(members, multiplicity, offset, tilts):
     """Return more than the rounding error of any logarithm that a plan computes: sums of sums, each of a window."""
     size = longest = 0

@@ -1,19 +1,17 @@
 """How far a table is from what was measured, and a bound on how near any other can come. Compiled."""
 
-# mypy: disable-error-code="untyped-decorator"
-
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from das.compiled import compiled
 from das.estimation.chain_kernels import Floats
 from das.estimation.opening_kernels import Distance, Tables, bend
 
 __all__ = ["value_and_bound"]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def value_and_bound(
     distance: Distance, tables: Tables, at: Floats, prices: Floats, toll: Floats
 ) -> tuple[float, float]:

@@ -3,13 +3,12 @@
 Sums are nodes x children: children lie side by side, and loops over them are fast. The first nodes are the cells.
 """
 
-# mypy: disable-error-code="untyped-decorator"
-
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from das.compiled import compiled
 
 __all__ = ["bend_chain", "bend_kinds", "link", "misfits"]
 
@@ -19,7 +18,7 @@ Numbers = NDArray[np.uint32]
 """Places in arrays, which are never negative: a compiled loop need not ask."""
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def link(
     keys: Ints,
     finer: Ints,
@@ -75,7 +74,7 @@ def link(
     return nodes, used
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def gather(edges: Numbers, sums: Floats) -> None:
     """Complete the sums of all nodes from those of the cells, in place."""
     for e in range(len(edges)):
@@ -84,7 +83,7 @@ def gather(edges: Numbers, sums: Floats) -> None:
             whole[c] += part[c]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def scatter(edges: Numbers, forces: Floats) -> None:
     """Hand each node's force on to its parts, in place: the transpose."""
     for e in range(len(edges) - 1, -1, -1):
@@ -93,7 +92,7 @@ def scatter(edges: Numbers, forces: Floats) -> None:
             part[c] += whole[c]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def bend_chain(edges: Numbers, weights: Floats, cells: int, sums: Floats) -> None:
     """Multiply columns, in the first rows of ``sums``, by the curvature: sum up the chain, weigh, and sum back down."""
     sums[cells:] = 0.0
@@ -105,7 +104,7 @@ def bend_chain(edges: Numbers, weights: Floats, cells: int, sums: Floats) -> Non
     scatter(edges, sums)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def bend_kinds(table: Floats, kinds: Ints, step: Floats, out: Floats) -> None:
     """Add to ``out`` each child's column times its curvature, which is an entry of ``table`` for each pair of cells.
 
@@ -127,7 +126,7 @@ def bend_kinds(table: Floats, kinds: Ints, step: Floats, out: Floats) -> None:
             out[j, c] = result[j]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def misfits(
     values: Floats,
     group_node: Ints,

@@ -43,6 +43,10 @@ __all__ = ["expect_sharing", "expect_sizes", "other_people"]
 
 Floats = NDArray[np.float64]
 
+_SUREST = 4.0
+"""No expectation weighs more than so many times what was measured, however sure it is. Beyond that it says nothing new,
+and weights of all sizes beside one another only make the nearest table harder to find."""
+
 
 def expect_sizes(distance: Quadratic, basis: Basis, known: Knowledge, cells: NDArray[np.int64]) -> Quadratic:
     """Add 2 x / m for each count at the top of the spine that is not known exactly."""
@@ -69,10 +73,11 @@ def expect_sharing(
     """Add to the distance of a family how far its children are from what the parent's other people let expect."""
     n, m = distance.pull.shape
     variance = _variances(basis, known, cells)
-    some = np.flatnonzero((variance > 0).sum(axis=0) > 1)
+    left = parent - np.where(variance > 0, 0.0, distance.reference).sum(axis=0)  # but for those who are known exactly
+    some = np.flatnonzero(((variance > 0).sum(axis=0) > 1) & (left >= 0.5))
     if not len(some):
         return distance
-    reference, variance, people = distance.reference[:, some], variance[:, some], parent[some].astype(np.float64)
+    reference, variance, people = distance.reference[:, some], variance[:, some], left[some]
     may = variance > 0
     others = other_people(basis, known, cells[some], ("total", *basis.schema.names))
     guesses = [Guess.by(*each, may) for each in others]
@@ -83,6 +88,7 @@ def expect_sharing(
     # The weight is that of one child and one cell: a cell's pair with itself becomes a kind of its own.
     kinds, table = _kinds(distance, basis, cells)
     own = np.diagonal(kinds)
+    np.minimum(weight, _SUREST * table[:, own], out=weight)
     table = np.concatenate([np.broadcast_to(table, (n, table.shape[1])), table[:, own] + weight], axis=1)
     kinds = kinds.copy()
     np.fill_diagonal(kinds, np.arange(table.shape[1] - m, table.shape[1]))

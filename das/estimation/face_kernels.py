@@ -5,14 +5,12 @@ are. Vectors on the face are as long as that list. Here tables are cells x child
 side, where loops over them are fast.
 """
 
-# mypy: disable-error-code="untyped-decorator"
-
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from das.compiled import compiled
 from das.estimation.chain_kernels import Numbers, bend_chain
 
 __all__ = [
@@ -35,7 +33,7 @@ _ZERO = 1e-9
 """A pivot below this share of its diagonal is that of a limit which says what others say already."""
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def share_out(parent: Floats, positive: Bools, x: Floats) -> None:
     """Take as much off the positive entries of each cell as leaves the parent's count; those made negative drop out.
 
@@ -60,7 +58,7 @@ def share_out(parent: Floats, positive: Bools, x: Floats) -> None:
             positive[i, c] = x[i, c] > 0.0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def open_face(
     positive: Bools,
     free: Bools,
@@ -136,7 +134,7 @@ def open_face(
     return bound, count, terms
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def factorise(
     start: Numbers,
     child: Numbers,
@@ -209,7 +207,7 @@ def factorise(
                     other[j] -= by * row[j]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _centre(start: Numbers, share: Floats, vector: Floats, price: Floats) -> None:
     """Take the mean off each cell's entries, less what the sum should be instead, and add it to the price."""
     for i in range(len(share)):
@@ -222,7 +220,7 @@ def _centre(start: Numbers, share: Floats, vector: Floats, price: Floats) -> Non
             vector[j] -= total
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def project(
     start: Numbers, share: Floats, held: Numbers, factor: Floats, vector: Floats, price: Floats, toll: Floats
 ) -> None:
@@ -254,7 +252,7 @@ def project(
     _centre(start, share, vector, price)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def bend_face(
     place: Numbers, edges: Numbers, weights: Floats, cells: int, sums: Floats, vector: Floats, out: Floats
 ) -> None:
@@ -272,7 +270,7 @@ def bend_face(
         out[j] = flat[place[j]]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def bend_blocks(
     of_child: Numbers, child_start: Numbers, blocks: Floats, given: Floats, vector: Floats, out: Floats
 ) -> None:
@@ -293,7 +291,7 @@ def bend_blocks(
             out[entries[i]] = result[i]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def blocks_size(child: Numbers, n: int) -> int:
     """Count the entries of all children's blocks."""
     counts = np.zeros(n, dtype=np.int64)
@@ -302,7 +300,7 @@ def blocks_size(child: Numbers, n: int) -> int:
     return int((counts * counts).sum())
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def take_blocks(
     cell: Numbers, child: Numbers, table: Floats, kinds: Ints, of_child: Numbers, child_start: Numbers, blocks: Floats
 ) -> None:
@@ -329,7 +327,7 @@ def take_blocks(
             at += len(entries)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def dot(left: Floats, right: Floats) -> float:
     """Inner product: four sums side by side, in an order that does not depend on the machine."""
     a, b, c, d = 0.0, 0.0, 0.0, 0.0

@@ -1,12 +1,10 @@
 """One compiled call for many families: open each, find its optimum, certify it, and check what it promised to keep."""
 
-# mypy: disable-error-code="untyped-decorator"
-
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from das.compiled import compiled
 from das.estimation.bound_kernel import value_and_bound
 from das.estimation.chain_kernels import Floats, Ints
 from das.estimation.opening_kernels import choices, distance_from_estimates, distance_from_measured, tables_of
@@ -15,7 +13,7 @@ from das.estimation.settle_kernels import settle
 __all__ = ["solve_all"]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _clean(parent: Floats, x: Floats) -> None:
     """Make what holds up to a solver's tolerance hold up to rounding: no negative count, sums equal to the parent."""
     m, n = x.shape
@@ -29,7 +27,7 @@ def _clean(parent: Floats, x: Floats) -> None:
                 x[i, c] *= parent[i] / total
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _missed(parent: Floats, answers: Ints, columns: Ints, lower: Ints, upper: Ints, x: Floats) -> float:
     """Largest violation of a sum or a limit, in persons."""
     m, n = x.shape
@@ -51,7 +49,7 @@ def _missed(parent: Floats, answers: Ints, columns: Ints, lower: Ints, upper: In
     return worst
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def solve_all(
     child_start: Ints,
     cell_start: Ints,

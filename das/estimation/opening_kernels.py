@@ -4,16 +4,14 @@ Tables are cells x children. A cell that one child alone may fill is no variable
 opened as a function of the cells that are left. Compiled; the same on every machine.
 """
 
-# mypy: disable-error-code="untyped-decorator"
-
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from das.compiled import compiled
 from das.estimation.chain_kernels import Floats, Ints, Numbers, bend_chain, bend_kinds, link, misfits
 from das.estimation.problem import NO_LIMIT
 
@@ -74,7 +72,7 @@ class Distance(NamedTuple):
     )
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def choices(
     parent: Floats, answers: Ints, columns: Ints, lower: Ints, upper: Ints, free: Bools, settled: Floats
 ) -> tuple[bool, Ints]:
@@ -120,7 +118,7 @@ def choices(
     return any_free and count > 0, left[:count]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def tables_of(
     parent: Floats,
     answers: Ints,
@@ -192,7 +190,7 @@ def tables_of(
     return Tables(people, may, row_start, row_cell, cell_start, cell_row, low, high)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def distance_from_measured(
     answers: Ints,
     finer: Ints,
@@ -269,7 +267,7 @@ def distance_from_measured(
     return Distance(chain, weights, none, no_kinds, reference, pull, constant, modulus, scale, firmness)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def distance_from_estimates(
     table: Floats,
     kinds: Ints,
@@ -311,19 +309,21 @@ def distance_from_estimates(
     common, beyond = np.empty(len(table)), 0.0
     for row in range(len(table)):
         least = np.inf
-        for kind in range(table.shape[1]):
-            least = min(least, table[row, kind])
+        for i in range(k):  # of the pairs that there are: the table may know of others
+            for j in range(i + 1):
+                least = min(least, table[row, kinds[i, j]])
         common[row] = max(least, 0.0)
-        beyond += (table[row, kinds[0, 0]] - common[row]) / len(table)
+        for i in range(k):
+            beyond += (table[row, kinds[i, i]] - common[row]) / (k * len(table))
     firmness = np.zeros(n)
     for c in range(n):
-        firmness[c] = common[c % len(table)] / beyond if beyond > 0.0 else 0.0
+        firmness[c] = common[c % len(table)] / beyond if k > 1 and beyond > 0.0 else 0.0
     no_edges = np.empty((0, 2), dtype=np.uint32)
     scale = table[0, kinds[0, 0]]
     return Distance(no_edges, np.empty(0), table, kinds, around, force, constant, modulus, scale, firmness)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def bend(distance: Distance, step: Floats) -> Floats:
     """Multiply each child's column by its curvature."""
     m, n = step.shape

@@ -12,13 +12,11 @@ need not go far. The first guess is the table nearest to what was measured.
 Faces and their entries are those of :mod:`das.estimation.face_kernels`; tables are cells x children.
 """
 
-# mypy: disable-error-code="untyped-decorator"
-
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from das.compiled import compiled
 from das.estimation.chain_kernels import Numbers, bend_chain, bend_kinds
 from das.estimation.face_kernels import (
     Bools,
@@ -46,7 +44,9 @@ _FINE = 1e-4
 its square, 1e-8 of what one person more in one cell would cost; the certificate has the last word."""
 _FINEST = 1e-10
 """The same where there is no modulus: the certificate is off by the slope that is left, not by its square."""
-_ROUNDING = 1e-9
+_NEAR = 1e-9
+"""So near zero, in persons, is zero; and as much more as the rounding of the largest count makes of it."""
+_ROUNDING = 1e-13
 _FIRM = 4.0
 """A child's total whose curvature is so many times its cells' slows the gradients down unless they know of it."""
 _FIRM_CHILDREN = 256
@@ -57,7 +57,7 @@ _FARKAS = 1e6
 """How hard a limit that a face cannot meet presses on the cells beside the face."""
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _correct(
     at: Ints,
     row_start: Numbers,
@@ -122,7 +122,7 @@ def _correct(
     return changes
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _follow(
     edges: Numbers, weights: Floats, table: Floats, kinds: Ints, sums: Floats, move: Floats, x: Floats, slope: Floats
 ) -> None:
@@ -144,7 +144,7 @@ def _follow(
             x[i, c] += move[i, c]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _descend(
     edges: Numbers,
     weights: Floats,
@@ -188,7 +188,7 @@ def _descend(
         project(start, share, held, factor, down, prices, one_toll)
         for b in range(bound):
             tolls[b] += one_toll[b]
-        length = dot(down, down)
+        length: float = dot(down, down)
         energy = length
         # What the firm totals took off is still to be descended; the rest is gone for good.
         for j in range(size):
@@ -222,7 +222,7 @@ def _descend(
             descent[j] -= go * bent[j]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _firm(distance: Distance, tables: Tables) -> Floats:
     """Say how much firmer than its cells each child's total is; zero where it matters little or is held by a limit."""
     cells, children = tables.free.shape
@@ -237,7 +237,7 @@ def _firm(distance: Distance, tables: Tables) -> Floats:
     return firm
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def settle(distance: Distance, tables: Tables) -> tuple[Floats, Floats, Floats, int, bool]:
     """Find the table that is nearest, prices of cells and tolls of limits (children x rows).
 
@@ -258,7 +258,10 @@ def settle(distance: Distance, tables: Tables) -> tuple[Floats, Floats, Floats, 
     for i in range(m):
         for c in range(n):
             slope[i, c] -= distance.pull[i, c]
-    near, fine = _ROUNDING * largest, _FINE * distance.modulus if distance.modulus > 0.0 else _FINEST * distance.scale
+    near, fine = (
+        _NEAR + _ROUNDING * largest,
+        _FINE * distance.modulus if distance.modulus > 0.0 else _FINEST * distance.scale,
+    )
     prices, toll = np.zeros(len(parent)), np.zeros(lower.shape)
     rows = lower.shape[1]
     binding, at = np.zeros((n, rows), dtype=np.int64), np.empty((rows + 1, n), dtype=np.int64)

@@ -80,9 +80,11 @@ def test_the_distance_grows_by_the_misfit_of_what_others_let_expect(
     mean, spread = share_by_urns(
         plain.reference[:, some], np.where(may, variance, 0.0)[:, some], parent[some].astype(float), guesses
     )
+    own = np.array([plain.block(child, np.arange(len(cells))).diagonal() for child in range(3)])[:, some]
+    weight = np.where(may[:, some], np.minimum(1.0 / np.where(may[:, some], spread, 1.0), 4.0 * own), 0.0)
     for _ in range(5):
         x = rng.poisson(2.0, (3, len(cells))).astype(float)
-        expected = ((x[:, some] - mean)[may[:, some]] ** 2 / spread[may[:, some]]).sum()
+        expected = (weight * (x[:, some] - mean) ** 2).sum()
         assert more.value(x) == pytest.approx(plain.value(x) + expected, rel=1e-9)
 
 
@@ -101,6 +103,30 @@ def test_a_cells_own_estimate_is_no_part_of_what_is_expected_of_it() -> None:
         query = parse_query(SCHEMA, name)
         together = (query.index == query.index[3]) & (np.arange(16) != 3)
         assert (other[1, together] > one[1, together]).all()
+
+
+def test_people_who_are_known_exactly_are_not_expected_elsewhere() -> None:
+    """The 900 of the first child can only be women in houses; the others share what the parent has besides."""
+    schema = Schema((Attribute("home", ("house", "camp")), Attribute("sex", ("f", "m"))))
+    total, home, sex, detailed = (parse_query(schema, name) for name in ("total", "home", "sex", "detailed"))
+    basis, rng = Basis.of(schema, [total, home, sex, detailed], [home, sex]), np.random.default_rng(0)
+    truth = np.array([[900, 0, 0, 0], [10, 20, 20, 20], [5, 30, 20, 20], [3, 30, 20, 20]])
+    noisy = tuple(
+        Measured(query=query, values=query.answer(truth) + rng.integers(-9, 10, (4, query.size)), variance=100.0)
+        for query in (total, detailed)
+    )
+    upper = np.full((4, 2), NO_LIMIT)
+    upper[0, 1] = 0
+    only = [Limits(query=query, lower=np.zeros_like(upper), upper=upper) for query in (home, sex)]
+    known = condition(basis, learn(basis, noisy, None, 4, "leaf"), (Exact(total, total.answer(truth)),))
+    known = without(basis, known, empty_cells(basis, only, 4))
+    cells, parent = np.arange(4), truth.sum(axis=0)
+    plain = distance(basis, known, cells)
+    more = expect_sharing(plain, basis, known, cells, parent)
+    weight = np.array([(more.block(c, cells) - plain.block(c, cells)).diagonal() for c in range(4)])
+    assert weight[0, 0] == 0
+    expected = plain.reference[1:, 0] + (more.pull - plain.pull)[1:, 0] / weight[1:, 0]
+    assert expected.sum() == pytest.approx(18)
 
 
 def test_no_table_is_excluded() -> None:

@@ -18,10 +18,11 @@ from das.estimation.known import known_groups
 from das.estimation.learning import Exact, Knowledge, condition, distance, learn, pool
 from das.estimation.nonnegative import solve
 from das.estimation.opening_kernels import Distance, Tables, choices, distance_from_measured, tables_of
-from das.estimation.problem import FamilyProblem, Limits, Measured
+from das.estimation.problem import NO_LIMIT, FamilyProblem, Limits, Measured
 from das.estimation.settle_kernels import settle
 from das.estimation.verify import objective, require_exact, residual
 from das.query import parse_query
+from das.schema import Attribute, Schema
 
 LIMITED = [(), ("total",), ("quarters",), ("total", "kind"), ("kind", "age"), ("kind * age",)]
 QUERIES = ("total", "kind", "age * sex", "detailed")
@@ -184,6 +185,29 @@ def test_a_nation_is_solved_as_well_as_a_village(redistricting_family):
     assert fast.solver == "fast"
     assert fast.gap <= 1e-6
     assert objective(family, fast.x) == pytest.approx(objective(family, reference.x), rel=1e-6)
+
+
+def test_a_limit_on_a_nation_is_kept_to_the_person() -> None:
+    """What is near zero for a nation of 150 million people is not so for its limits, nor for the objective."""
+    schema = Schema((Attribute("sex", ("f", "m")),))
+    detailed, total = parse_query(schema, "detailed"), parse_query(schema, "total")
+    truth, most = np.array([[75_000_000, 10]] * 2), np.array([[75_000_000, NO_LIMIT], [NO_LIMIT, NO_LIMIT]])
+    answers = total.answer(truth) + np.array([[1], [-1]])
+    family = FamilyProblem(
+        level="state",
+        geocodes=("1", "2"),
+        cells=np.arange(2),
+        parent=truth.sum(axis=0),
+        measured=(
+            Measured(query=detailed, values=truth, variance=1.0),
+            Measured(query=total, values=answers, variance=8.0),
+        ),
+        limits=(Limits(query=detailed, lower=0 * truth, upper=most),),
+    )
+    found = solve_fast(family)
+    assert found.solver == "fast"
+    assert found.x[0, 0] <= 75_000_000 + 1e-4
+    assert objective(family, found.x) == pytest.approx(2 / 9, rel=1e-4)
 
 
 @settings(max_examples=30)
