@@ -25,6 +25,8 @@ Ints = NDArray[np.int64]
 
 _DENSE = 1 << 16
 """Up to this many cells a table of the whole schema is kept with the queries; beyond it, cells are looked up."""
+_ALL = 256
+"""Of queries with no more answers than this all are laid out; of others those that the families' cells reach."""
 _REMEMBERED = 64
 
 
@@ -58,7 +60,10 @@ class Batch:
         order = _order_of([] if first.correlated is not None else [measured.query for measured in first.measured])
         answers, reached = order.answers(cells)
         measured = [
-            [problem.measured[query].values[:, some] for query, some in zip(order.order, reached, strict=True)]
+            [
+                problem.measured[query].values.take(some, axis=1)
+                for query, some in zip(order.order, reached, strict=True)
+            ]
             for problem in problems
         ]
         return cls(
@@ -142,11 +147,12 @@ def _starts(sizes: Sequence[int]) -> Ints:
 
 def _laid_out(pieces: list[list[NDArray[Any]]], problems: Sequence[FamilyProblem]) -> Ints:
     """Put what each family has beside one another, and the families below one another."""
-    rows = [
-        np.concatenate([np.zeros((len(problem.geocodes), 0), dtype=np.int64), *some], axis=1, dtype=np.int64)
-        for problem, some in zip(problems, pieces, strict=True)
-    ]
-    return rows[0] if len(rows) == 1 else np.concatenate(rows)
+    columns, rows = _starts([each.shape[1] for each in pieces[0]]), _starts([len(each.geocodes) for each in problems])
+    out = np.empty((rows[-1], columns[-1]), dtype=np.int64)
+    for family, first, last in zip(pieces, rows, rows[1:], strict=False):
+        for each, start, stop in zip(family, columns, columns[1:], strict=False):
+            out[first:last, start:stop] = each
+    return out
 
 
 def _answers(queries: Sequence[Query], cells: Ints) -> Ints:
@@ -190,15 +196,25 @@ class _Order:
     def _index(self) -> Ints:
         return np.stack([query.index for query in self.ordered])
 
-    def answers(self, cells: Ints) -> tuple[Ints, Sequence[Ints | slice]]:
+    def answers(self, cells: Ints) -> tuple[Ints, list[Ints]]:
         """Column of each query that each of the cells counts towards, and which answers these columns are."""
-        every: list[slice] = [slice(None)] * len(self.queries)
         if not self.queries:
-            return np.zeros((0, len(cells)), dtype=np.int64), every
-        if self.queries[0].schema.size <= _DENSE:
-            return self._index.take(cells, axis=1), every
-        found = [np.unique(query.group_of(cells), return_inverse=True) for query in self.ordered]
-        return np.stack([column for _, column in found]), [reached for reached, _ in found]
+            return np.zeros((0, len(cells)), dtype=np.int64), []
+        if self.queries[0].schema.size > _DENSE:
+            found = [np.unique(query.group_of(cells), return_inverse=True) for query in self.ordered]
+            return np.stack([column for _, column in found]), [reached for reached, _ in found]
+        answers = self._index.take(cells, axis=1)
+        reached_by: list[Ints] = []
+        for query, mine in zip(self.ordered, answers, strict=True):
+            if query.size <= _ALL:
+                reached_by.append(np.arange(query.size))
+                continue
+            column = np.zeros(query.size, dtype=np.int64)
+            column[mine] = 1
+            reached_by.append(np.flatnonzero(column))
+            column[reached_by[-1]] = np.arange(len(reached_by[-1]))
+            mine[:] = column[mine]
+        return answers, reached_by
 
 
 _ORDERS: dict[tuple[int, ...], _Order] = {}
