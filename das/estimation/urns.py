@@ -100,8 +100,7 @@ def share_by_urns(
     for guess, into in zip(guesses, fits, strict=True):
         alone, unsure = people * guess.share, variances + people**2 * guess.variance
         off = np.where(may, estimates - alone, 0.0)
-        for crowd, at in zip(crowds, into, strict=True):
-            at[:] = _fit(off, unsure + alone * crowd, may)
+        into[:] = _fit(off, unsure + alone * crowds[:, None], may)
     chance = chances(fits.reshape(-1, len(people))).reshape(fits.shape).sum(axis=1)
     mean, doubt = np.zeros(may.shape), np.zeros(may.shape)
     for guess, here in zip(guesses, chance, strict=True):
@@ -117,8 +116,8 @@ def share_by_urns(
 
 
 def _fit(off: Floats, variance: Floats, may: NDArray[np.bool_]) -> Floats:
-    """Log-likelihood of each cell's misfits, independent but for their sum, which says nothing."""
-    total = variance.sum(axis=0, where=may)
+    """Log-likelihood of each cell's misfits, independent but for their sum, which says nothing; for many variances."""
+    total = variance.sum(axis=-2, where=may)
     variance = np.where(may, variance, 1.0)
-    chi2 = (off * off / variance).sum(axis=0) - off.sum(axis=0) ** 2 / total
-    return np.asarray(-0.5 * (chi2 + np.log(variance).sum(axis=0) - np.log(total)))
+    chi2 = (off * off / variance).sum(axis=-2) - off.sum(axis=0) ** 2 / total
+    return np.asarray(-0.5 * (chi2 + np.log(variance).sum(axis=-2) - np.log(total)))
