@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from das.estimation.grouping import Grouping, answers_of_cells, group_cells
 from das.estimation.problem import FamilyProblem, Quadratic
 from das.query import Query
 
@@ -23,8 +23,6 @@ __all__ = ["Batch", "batches"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_DENSE = 1 << 16
-"""Up to this many cells a table of the whole schema is kept with the queries; beyond it, cells are looked up."""
 _ALL = 256
 """Of queries with no more answers than this all are laid out; of others those that the families' cells reach."""
 _REMEMBERED = 64
@@ -58,11 +56,11 @@ class Batch:
         """Lay out families that belong together, see :func:`batches`."""
         first, cells = problems[0], np.concatenate([problem.cells for problem in problems])
         order = _order_of([] if first.correlated is not None else [measured.query for measured in first.measured])
-        answers, reached = order.answers(cells)
+        groupings = order.groupings(cells)
         measured = [
             [
-                problem.measured[query].values.take(some, axis=1)
-                for query, some in zip(order.order, reached, strict=True)
+                problem.measured[query].values.take(grouping.answers, axis=1)
+                for query, grouping in zip(order.order, groupings, strict=True)
             ]
             for problem in problems
         ]
@@ -70,12 +68,12 @@ class Batch:
             child_start=_starts([len(problem.geocodes) for problem in problems]),
             cell_start=_starts([len(problem.cells) for problem in problems]),
             parent=np.concatenate([np.zeros(0), *(p.parent for p in problems if p.parent is not None)]),
-            answers=answers,
+            answers=_stacked([grouping.index for grouping in groupings], cells),
             finer=order.finer,
             precision=np.array([1.0 / first.measured[query].variance for query in order.order]),
             columns=_starts([values.shape[1] for values in measured[0]]),
             measured=_laid_out(measured, problems),
-            limited=_answers([limits.query for limits in first.limits], cells),
+            limited=_stacked([answers_of_cells(limits.query, cells) for limits in first.limits], cells),
             limit_columns=_starts([limits.query.size for limits in first.limits]),
             lower=_laid_out([[limits.lower for limits in problem.limits] for problem in problems], problems),
             upper=_laid_out([[limits.upper for limits in problem.limits] for problem in problems], problems),
@@ -155,10 +153,8 @@ def _laid_out(pieces: list[list[NDArray[Any]]], problems: Sequence[FamilyProblem
     return out
 
 
-def _answers(queries: Sequence[Query], cells: Ints) -> Ints:
-    """Answer of each query that each of the cells counts towards."""
-    each = [query.index[cells] if query.schema.size <= _DENSE else query.group_of(cells) for query in queries]
-    return np.stack(each) if each else np.zeros((0, len(cells)), dtype=np.int64)
+def _stacked(rows: Sequence[Ints], cells: Ints) -> Ints:
+    return np.stack(rows) if rows else np.zeros((0, len(cells)), dtype=np.int64)
 
 
 def _curvature(own: Quadratic | None) -> dict[str, Any]:
@@ -192,29 +188,14 @@ class _Order:
             finer.append(next((k for k in reversed(range(at)) if self.ordered[k].refines(query)), -1))
         self.finer = np.array(finer, dtype=np.int64)
 
-    @cached_property
-    def _index(self) -> Ints:
-        return np.stack([query.index for query in self.ordered])
-
-    def answers(self, cells: Ints) -> tuple[Ints, list[Ints]]:
+    def groupings(self, cells: Ints) -> list[Grouping]:
         """Column of each query that each of the cells counts towards, and which answers these columns are."""
-        if not self.queries:
-            return np.zeros((0, len(cells)), dtype=np.int64), []
-        if self.queries[0].schema.size > _DENSE:
-            found = [np.unique(query.group_of(cells), return_inverse=True) for query in self.ordered]
-            return np.stack([column for _, column in found]), [reached for reached, _ in found]
-        answers = self._index.take(cells, axis=1)
-        reached_by: list[Ints] = []
-        for query, mine in zip(self.ordered, answers, strict=True):
-            if query.size <= _ALL:
-                reached_by.append(np.arange(query.size))
-                continue
-            column = np.zeros(query.size, dtype=np.int64)
-            column[mine] = 1
-            reached_by.append(np.flatnonzero(column))
-            column[reached_by[-1]] = np.arange(len(reached_by[-1]))
-            mine[:] = column[mine]
-        return answers, reached_by
+        return [
+            Grouping(answers_of_cells(query, cells), np.arange(query.size))
+            if query.size <= _ALL
+            else group_cells(query, cells)
+            for query in self.ordered
+        ]
 
 
 _ORDERS: dict[tuple[int, ...], _Order] = {}

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from das.query import Query
 
-__all__ = ["Grouping", "answer_label", "group_cells"]
+__all__ = ["Grouping", "answer_label", "answers_of_cells", "group_cells"]
 
 _DENSE = 1 << 16
-"""Up to this many cells a table of the whole schema is kept with the query; beyond it, cells are sorted."""
+"""Up to this many cells a table of the whole schema is kept with the query; beyond it, cells are looked up."""
 _FEW = 32
 """Up to so many groups, real numbers are summed fastest by a matrix."""
 
@@ -57,6 +57,11 @@ class Grouping:
         return group if np.array_equal(group[self.index], other.index) else None
 
 
+def answers_of_cells(query: Query, cells: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Answer of a query that each of the cells counts towards."""
+    return query.index[cells] if query.schema.size <= _DENSE else query.group_of(cells)
+
+
 def group_cells(query: Query, cells: NDArray[np.int64]) -> Grouping:
     """Partition the supported cells by the answer of a query that they count towards.
 
@@ -68,10 +73,10 @@ def group_cells(query: Query, cells: NDArray[np.int64]) -> Grouping:
     >>> group_cells(parse_query(schema, "sex"), np.array([0, 4, 5]))
     Grouping(index=array([0, 1, 1]), answers=array([0, 2]))
     """
+    raw = answers_of_cells(query, cells)
     if query.schema.size > _DENSE:
-        answers, index = np.unique(query.group_of(cells), return_inverse=True)
+        answers, index = np.unique(raw, return_inverse=True)
         return Grouping(index.astype(np.int64), answers)
-    raw = query.index[cells]
     position = np.zeros(query.size, dtype=np.int64)
     position[raw] = 1
     answers = np.flatnonzero(position)
