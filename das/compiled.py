@@ -1,7 +1,7 @@
-"""Loops that are compiled, once on each machine: what was compiled is kept until a kernel changes.
+"""Loops that are compiled, once on each machine: what was compiled is kept until its package changes.
 
-Numba keeps machine code beside a module and looks at that module alone to see whether it is still right; the kernels of
-other modules that are compiled into it may have changed. So what is kept carries a digest of all kernels of a package.
+Numba keeps machine code beside a module and looks at that module alone to see whether it is still right; kernels and
+constants of other modules that are compiled into it may have changed. So what is kept carries a digest of the package.
 """
 
 from __future__ import annotations
@@ -27,6 +27,5 @@ def compiled(function: Callable[..., Any]) -> Any:
 
 @cache
 def _digest(package: Path) -> str:
-    """Digest of the modules of a package that have kernels."""
-    sources = [source for path in sorted(package.glob("*.py")) if b"@compiled" in (source := path.read_bytes())]
-    return sha256(b"".join(sources)).hexdigest()
+    """Digest of a package's modules."""
+    return sha256(b"".join(path.read_bytes() for path in sorted(package.glob("*.py")))).hexdigest()

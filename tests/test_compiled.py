@@ -1,4 +1,4 @@
-"""What was compiled is used again, but never once a kernel that it calls has changed."""
+"""What was compiled is used again, but never once a kernel or a constant that went into it has changed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-INNER = "from das.compiled import compiled\n\n@compiled\ndef inner(x):\n    return x + {more}\n"
+INNER = """
+from das.compiled import compiled
+from kernels.constants import MORE
+
+@compiled
+def inner(x):
+    return {times} * x + MORE
+"""
 OUTER = """
 from das.compiled import compiled
 from kernels.inner import inner
@@ -24,14 +31,16 @@ def call(folder: Path) -> list[int]:
     return [int(word) for word in done.stdout.split()]
 
 
-def test_what_was_compiled_lives_as_long_as_the_kernels_that_it_calls(tmp_path: Path) -> None:
+def test_what_was_compiled_lives_as_long_as_what_went_into_it(tmp_path: Path) -> None:
     kernels = tmp_path / "kernels"
     kernels.mkdir()
     (kernels / "outer.py").write_text(OUTER)
-    (kernels / "inner.py").write_text(INNER.format(more=1))
+    (kernels / "inner.py").write_text(INNER.format(times=1))
+    (kernels / "constants.py").write_text("MORE = 1")
     assert call(tmp_path) == [2, 0]
     assert call(tmp_path) == [2, 1]
-    (kernels / "inner.py").write_text(INNER.format(more=4))
-    assert call(tmp_path) == [5, 0]
-    (kernels / "notes.py").write_text("nothing that is compiled")
-    assert call(tmp_path) == [5, 1]
+    (kernels / "inner.py").write_text(INNER.format(times=3))
+    assert call(tmp_path) == [4, 0]
+    (kernels / "constants.py").write_text("MORE = 5")
+    assert call(tmp_path) == [8, 0]
+    assert call(tmp_path) == [8, 1]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from das.compiled import compiled
 from das.congenial.walks import GUIDE_BITS, UNDECIDED, WORD_BITS
 
 __all__ = ["draw_tables"]
@@ -14,7 +14,7 @@ _SHIFT = WORD_BITS - GUIDE_BITS
 _TILE = 128  # tables drawn side by side: the choices of one step stay in the cache, and no table waits for another
 
 
-@njit(cache=True)
+@compiled
 def draw_tables(
     first: NDArray[np.int32],
     threshold: NDArray[np.uint32],

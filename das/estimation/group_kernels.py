@@ -8,8 +8,9 @@ the number of cores.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from das.compiled import compiled
 
 __all__ = ["curvature_of_prices", "group_sums", "share_out", "spread"]
 
@@ -17,7 +18,7 @@ Floats = NDArray[np.float64]
 Index = NDArray[np.int32]
 
 
-@njit(cache=True)
+@compiled
 def group_sums(x: Floats, index: Index, out: Floats) -> None:
     """Sum the cells of each group, for each child."""
     out[:] = 0.0
@@ -27,7 +28,7 @@ def group_sums(x: Floats, index: Index, out: Floats) -> None:
                 out[child, index[query, cell]] += x[child, cell]
 
 
-@njit(cache=True)
+@compiled
 def spread(values: Floats, index: Index, out: Floats) -> None:
     """Sum over the queries the value of each cell's group, for each child: the transpose of :func:`group_sums`."""
     out[:] = 0.0
@@ -37,7 +38,7 @@ def spread(values: Floats, index: Index, out: Floats) -> None:
                 out[child, cell] += values[child, index[query, cell]]
 
 
-@njit(cache=True)
+@compiled
 def share_out(point: Floats, parent: Floats, free: NDArray[np.bool_], out: Floats) -> None:
     """Find the shares of each cell's people that are nearest to a point: not negative, and none where not free.
 
@@ -67,7 +68,7 @@ def share_out(point: Floats, parent: Floats, free: NDArray[np.bool_], out: Float
             out[child, cell] = max(point[child, cell] - level, 0.0) if free[child, cell] else 0.0
 
 
-@njit(cache=True)
+@compiled
 def curvature_of_prices(x: Floats, index: Index, steep: Floats, shared: bool, out: Floats) -> None:
     """How sums answer to prices on groups: minus the derivative of each child's sums, (children x groups) squared.
 
