@@ -9,11 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from das.config import load
-from das.engine import find_engine
 from das.errors import Problem, UsageError
-from das.plan import Plan
-from das.release.layout import Layout, ReleaseFolder
+from das.plan.load import load
+from das.plan.plan import Plan
+from das.runner import find_engine
+from das.storage.layout import Layout, ReleaseFolder
 
 if TYPE_CHECKING:
     import pandas as pd

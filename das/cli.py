@@ -1,6 +1,7 @@
 """The ``das`` command: verbs a person types, messages a person can act on, and exit codes a script can."""
 
 from __future__ import annotations
+from das.report.account_text import account_text
 
 import errno
 import json
@@ -15,22 +16,22 @@ from typing import Any, NoReturn
 
 import click
 
-from das import presets
-from das.account import account
 from das.bench import NAMES
 from das.bench import measure as measure_bench
-from das.checks import check
-from das.config import load
-from das.congenial.layers import layers_of
-from das.engine import STAGES, find_engine
+from das.check import check
+from das.demo.starter import write_demo, write_starter
 from das.errors import Interrupted, Problem, ProblemsFound, UsageError
-from das.joint import joint_account, read_source, write_account_page
-from das.plan import Plan
-from das.product import product_of
-from das.release.layout import Layout
-from das.release.ledger_view import ledger_of, ledger_text, rows_of
+from das.plan import presets
+from das.plan.load import load
+from das.plan.plan import Plan
+from das.plan.tree_of_counts import layers_of
+from das.promise.account import account
+from das.promise.joint import joint_account, read_source, write_account_page
+from das.promise.product import product_of
 from das.report.text import summary
-from das.starter import write_demo, write_starter
+from das.runner import STAGES, find_engine
+from das.storage.layout import Layout
+from das.storage.ledger_view import ledger_of, ledger_text, rows_of
 
 __all__ = ["main"]
 
@@ -168,7 +169,7 @@ def plan_(
     """Show noise, expected error and cost per geolevel and query; read no record."""
     plan = load(config)
     if scale:
-        from das.scale import NATION, measure_states, project, read_measured
+        from das.bench.forecast import NATION, measure_states, project, read_measured
 
         runs = [read_measured(path) for path in measured] or measure_states()
         projected = project(plan, runs, blocks=blocks or NATION, workers=workers or 1)
@@ -187,7 +188,9 @@ def plan_(
     joint = f"\n{product.text()}" if product else ""
     if plan.is_congenial:
         joint += f"\ncongenial: counts form a tree (laminar): {layers_of(plan).explain()}"
-    click.echo(f"{plan.explain()}{joint}\n\n{accounted.text()}\n\nNothing was read of the records, nothing was spent.")
+    click.echo(
+        f"{plan.explain()}{joint}\n\n{account_text(accounted.nominal, accounted.sections)}\n\nNothing was read of the records, nothing was spent."
+    )
 
 
 @das.command("account")
@@ -205,7 +208,11 @@ def account_(sources: tuple[str, ...], html: Path | None, as_json: bool) -> None
         joint = {"product": product.to_json()} if product else {}
         _print_json({"nominal": accounted.nominal, **accounted.sections, **joint})
     else:
-        click.echo(" + ".join(source.plan.name for source in read) + "\n\n" + accounted.text())
+        click.echo(
+            " + ".join(source.plan.name for source in read)
+            + "\n\n"
+            + account_text(accounted.nominal, accounted.sections)
+        )
         if product:
             click.echo(product.text())
 
@@ -329,7 +336,7 @@ def compare_(
     Without an argument on an example table; with a CONFIG on its own data, which should need no protection, because
     distances from the truth have none; with the DIR of a run on that run's data, into its confidential folder alone.
     """
-    from das.congenial.comparisons import compare
+    from das.evaluation.compare import compare
 
     with _progress() as progress:
         found, text = compare(source, out=out, epsilon=epsilon, runs=runs, options=beam, progress=progress)

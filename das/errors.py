@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from geography.problems import Problem, ProblemsFound
+from geography.problem import Problem, ProblemsFound
 
 __all__ = [
     "BudgetError",

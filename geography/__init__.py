@@ -9,7 +9,7 @@ from geography.areas import Areas, read_areas
 from geography.crosswalk import from_edges, from_wide, read_crosswalk
 from geography.geocode import from_geocodes
 from geography.graph import common_ancestor, path_to_root, to_networkx
-from geography.problems import Problem, ProblemsFound
+from geography.problem import Problem, ProblemsFound
 from geography.reading import column_names, read_text_columns
 from geography.spine import Spine, Tier
 

@@ -10,8 +10,8 @@ import numpy as np
 from scipy import sparse
 
 from geography.arrays import Codes, Indices, frozen
-from geography.findings import Source, listed, nearest
-from geography.problems import Problem, ProblemsFound
+from geography.problem import Problem, ProblemsFound
+from geography.problem_list import Source, listed, nearest
 from geography.reading import read_text_columns
 from geography.spine import Spine
 from geography.summation import sum_members

@@ -12,9 +12,9 @@ import numpy as np
 
 from geography import ragged
 from geography.arrays import Codes, Flags, Indices
-from geography.findings import Source, listed, nearest
 from geography.graph import Claims, find_problems
-from geography.problems import Problem, ProblemsFound
+from geography.problem import Problem, ProblemsFound
+from geography.problem_list import Source, listed, nearest
 from geography.reading import column_names, read_text_columns
 from geography.spine import Spine
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from geography.arrays import Codes, Flags, Indices, as_text
-from geography.findings import AS_TEXT, Source, listed
-from geography.problems import Problem, ProblemsFound
+from geography.problem import Problem, ProblemsFound
+from geography.problem_list import AS_TEXT, Source, listed
 from geography.spine import Spine
 
 
@@ -41,7 +41,7 @@ def from_geocodes(
     Spine(state 2, county 3)
     >>> from_geocodes(["1001", "10001", "10003"], [("state", 2), ("county", 3)], source="geo.csv")
     Traceback (most recent call last):
-    geography.problems.ProblemsFound: geo.csv, row 1: geocode '1001' has lost its leading zero (4 ...
+    geography.problem.ProblemsFound: geo.csv, row 1: geocode '1001' has lost its leading zero (4 ...
     """
     where = Source(source, rows=None if rows is None else np.asarray(rows, dtype=np.int64))
     widths = [width for _, width in levels]

@@ -10,8 +10,8 @@ import networkx as nx
 import numpy as np
 
 from geography.arrays import Codes, Indices
-from geography.findings import Source, listed
-from geography.problems import Problem
+from geography.problem import Problem
+from geography.problem_list import Source, listed
 from geography.spine import Spine
 
 Node: TypeAlias = tuple[str, str]

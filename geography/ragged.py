@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from geography.arrays import Codes, Flags, Indices
-from geography.findings import Source, listed
-from geography.problems import Problem
+from geography.problem import Problem
+from geography.problem_list import Source, listed
 
 
 def fill(paths: Sequence[Codes]) -> tuple[list[Codes], list[Flags]]:

@@ -18,8 +18,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from geography.arrays import Codes
-from geography.findings import AS_TEXT, Source, listed, nearest
-from geography.problems import Problem, ProblemsFound
+from geography.problem import Problem, ProblemsFound
+from geography.problem_list import AS_TEXT, Source, listed, nearest
 
 
 def column_names(path: str | Path) -> tuple[str, ...]:

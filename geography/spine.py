@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from geography.arrays import Codes, Flags, Indices, as_text, frozen
-from geography.findings import AS_TEXT, nearest
-from geography.problems import Problem, ProblemsFound
+from geography.problem import Problem, ProblemsFound
+from geography.problem_list import AS_TEXT, nearest
 from geography.reading import read_parquet
 from geography.summation import sum_ranges
 

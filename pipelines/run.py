@@ -23,27 +23,28 @@ from typing import Any
 
 import apache_beam as beam
 
-from das.engine import STAGES, Progress, StageTime, Stopwatch
 from das.errors import BudgetError, InputError, Problem, SplitNotProved, UsageError, WindowsTooNarrow
-from das.facts import facts_of
-from das.places import spine_of
-from das.plan import Plan, digest_of
-from das.records import chunks, digest_of_input, fingerprints, input_files
-from das.release.custody import Custody
-from das.release.durable import Staging, alone_in, committed, sha256_file, verify, write_atomically
+from das.exact import digest_of, digest_of_input
+from das.facts.collect import facts_of
+from das.plan.geography import spine_of
+from das.plan.plan import Plan
+from das.records.read import chunks, fingerprints, input_files
 from das.release.finish import is_finished, write_statement
-from das.release.layout import Layout, make_root
-from das.release.parts import parquet_bytes
-from pipelines.clock import steps_of
-from pipelines.complaints import raise_complaints
-from pipelines.estimate import DownSweep
-from pipelines.measure import MeasurePart, true_answers_of, write_facts
-from pipelines.preflight import engaged, trouble_with
-from pipelines.publish import PublishRecords, PublishTable, table_tasks
+from das.runner import STAGES, Progress, StageTime, Stopwatch
+from das.storage.layout import Layout, make_root
+from das.storage.run_identity import Custody
+from das.storage.shards import parquet_bytes
+from das.storage.staging import Staging, alone_in, committed, sha256_file, verify, write_atomically
+from pipelines.elements.context import Work
 from pipelines.runners import is_elsewhere, runner_and_options
-from pipelines.tabulate import Tabulate
-from pipelines.watch import watching
-from pipelines.work import Work
+from pipelines.runners.preflight import engaged, trouble_with
+from pipelines.stages.estimate import DownSweep
+from pipelines.stages.measure import MeasurePart, true_answers_of, write_facts
+from pipelines.stages.publish import PublishRecords, PublishTable, table_tasks
+from pipelines.stages.tabulate import Tabulate
+from pipelines.workers.errors import raise_complaints
+from pipelines.workers.progress import watching
+from pipelines.workers.step_timer import steps_of
 
 __all__ = ["BeamEngine"]
 
@@ -53,7 +54,7 @@ REACHES = (20.0, 40.0, 80.0, 160.0, 320.0)
 
 
 class BeamEngine:
-    """Runs plans on Apache Beam; see :class:`das.engine.Engine`."""
+    """Runs plans on Apache Beam; see :class:`das.runner.Engine`."""
 
     def run(
         self,
@@ -175,7 +176,7 @@ class _Run:
         the draw itself, so they are not tried. Either way the run is refused and stays charged:
         ``das/congenial/tree.md`` says why.
         """
-        from pipelines.congenial import Congenial  # its kernels are compiled when they are first loaded
+        from pipelines.stages.congenial import Congenial  # its kernels are compiled when they are first loaded
 
         inside, facts = self.layout.confidential, self.layout.release.facts
         for reach in REACHES:

@@ -13,9 +13,10 @@ import pytest
 import tomli_w
 from hypothesis import HealthCheck, settings
 
-from das.config import load
-from das.places import spine_of
-from das.plan import Plan
+from das.noise import RunKey, Streams
+from das.plan.geography import spine_of
+from das.plan.load import load
+from das.plan.plan import Plan
 from geography import Spine
 
 # A busy machine is no defect: examples may take as long as they take.
@@ -83,3 +84,8 @@ class Country:
 @pytest.fixture
 def country(tmp_path: Path) -> Country:
     return Country(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def streams() -> Streams:
+    return RunKey.for_testing("tests of das.noise").streams(b"context")

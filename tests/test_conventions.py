@@ -81,7 +81,7 @@ def test_library_code_keeps_the_rules(path: Path) -> None:
     ("package", "source"),
     [
         ("geography", "import das"),
-        ("geography", "def f():\n    from das.query import Query"),
+        ("geography", "def f():\n    from das.schema.query import Query"),
         ("das", "import apache_beam as beam"),
         ("das", "import os, pipelines.run"),
         ("das", "if True:\n    from pipelines import run"),

@@ -25,8 +25,6 @@ from das.accounting.conversion import (
     rho_lower,
     rho_of_pure_upper,
 )
-from das.accounting.dataspace import TableFacts, data_space, semi_adjacency
-from das.accounting.enumeration import irreducible_moves, net_moves, record_classes
 from das.accounting.events import (
     Event,
     ExactEvent,
@@ -37,7 +35,6 @@ from das.accounting.events import (
     UnknownEvent,
 )
 from das.accounting.hierarchy import HierarchicalPlan, compose
-from das.accounting.margins import two_way_adjacency
 from das.accounting.moves import Move, Secret, adjacency, determined_queries
 from das.accounting.pld import LossDistribution, loss_distribution
 from das.accounting.policies import (
@@ -49,7 +46,10 @@ from das.accounting.policies import (
     nominal_secret_guarantee,
     secret_guarantee,
 )
-from das.accounting.tables import TablePlan
+from das.accounting.small_table.dataspace import TableFacts, data_space, semi_adjacency
+from das.accounting.small_table.enumeration import irreducible_moves, net_moves, record_classes
+from das.accounting.small_table.margins import two_way_adjacency
+from das.accounting.small_table.plan import TablePlan
 from das.accounting.tight import move_distribution, tight_epsilon_upper
 from das.accounting.vacuity import Vacuity, nested_vacuity, public_workloads, table_vacuity
 

@@ -19,8 +19,6 @@ from fractions import Fraction
 from typing import Literal
 
 from das.accounting.conversion import checked_delta, epsilon_upper, gdp_epsilon_upper
-from das.accounting.dataspace import TableFacts, data_space, semi_adjacency
-from das.accounting.enumeration import net_moves
 from das.accounting.events import Loss, NotSupported
 from das.accounting.hierarchy import HierarchicalPlan, finest_invariant
 from das.accounting.moves import (
@@ -35,7 +33,9 @@ from das.accounting.moves import (
     within_class_moves,
     worst_loss,
 )
-from das.accounting.tables import TablePlan, secret_pair_moves
+from das.accounting.small_table.dataspace import TableFacts, data_space, semi_adjacency
+from das.accounting.small_table.enumeration import net_moves
+from das.accounting.small_table.plan import TablePlan, secret_pair_moves
 
 __all__ = [
     "Guarantee",

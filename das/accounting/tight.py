@@ -14,7 +14,7 @@ from das.accounting.hierarchy import HierarchicalPlan
 from das.accounting.moves import Move
 from das.accounting.pld import LossDistribution, loss_distribution
 from das.accounting.policies import Policy, policy_moves
-from das.accounting.tables import TablePlan
+from das.accounting.small_table.plan import TablePlan
 
 __all__ = ["move_distribution", "tight_epsilon_upper"]
 

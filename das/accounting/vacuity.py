@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 from scipy.optimize import LinearConstraint, milp
 
-from das.accounting.dataspace import Row, TableFacts
+from das.accounting.small_table.dataspace import Row, TableFacts
 from das.errors import ConfigError, InfeasibleError, Problem
 
 __all__ = ["Vacuity", "cell_ranges", "nested_vacuity", "public_workloads", "table_vacuity"]

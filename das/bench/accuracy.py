@@ -13,10 +13,10 @@ from statistics import mean, stdev
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from das import presets
-from das.config import load
+from das.demo import generate
 from das.evaluation.simulate import compare
-from das.population import generate
+from das.plan import presets
+from das.plan.load import load
 
 __all__ = ["rows"]
 

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc
 
-from das.congenial.effective import effective_samples
-from das.congenial.example import COUNTS, SEX_BY_AGE, SOLVED
-from das.congenial.independence import Chain, IndependenceSampler, Trace
-from das.congenial.quotient import TableLaw, TableSampler
-from das.congenial.rejection import RejectionSampler
 from das.noise import DiscreteLaplace, RunKey, Streams
+from das.table.effective_sample_size import effective_samples
+from das.table.example import COUNTS, SEX_BY_AGE, SOLVED
+from das.table.independence import Chain, IndependenceSampler, Trace
+from das.table.quotient import TableLaw, TableSampler
+from das.table.rejection import RejectionSampler
 
 __all__ = ["rows"]
 

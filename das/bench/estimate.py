@@ -10,9 +10,9 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from das.bench.tracts import tracts
-from das.estimation.families import solve_families
-from das.estimation.nonnegative import Solvers, solve
 from das.estimation.problem import FamilyProblem
+from das.estimation.solvers.active_set import solve_families
+from das.estimation.solvers.reference import Solvers, solve
 from das.estimation.verify import objective
 
 __all__ = ["rows"]
@@ -40,7 +40,7 @@ def rows(
 ) -> list[dict[str, Any]]:
     """Return one row for each use of information, number of children, and limits or none.
 
-    Ours is all of :func:`das.estimation.families.solve_families`, its certificate included; cvxpy's is the chained and
+    Ours is all of :func:`das.estimation.solvers.active_set.solve_families`, its certificate included; cvxpy's is the chained and
     support-restricted reference with the fastest solver, its compilation included, as each family is a program of its
     own. Linear algebra has one thread, as in the pipeline.
     """

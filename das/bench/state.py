@@ -16,12 +16,12 @@ from tempfile import TemporaryDirectory
 from time import process_time
 from typing import Any
 
-from das.config import load
-from das.engine import StageTime, find_engine
-from das.release.layout import Layout
-from das.release.measurements import numbers_per_unit
-from das.release.parts import families
-from das.starter import write_demo
+from das.demo.starter import write_demo
+from das.plan.load import load
+from das.plan.plan import numbers_per_unit
+from das.runner import StageTime, find_engine
+from das.storage.layout import Layout
+from das.storage.shards import families
 from geography import Spine
 
 __all__ = ["rows"]

@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from das import presets
-from das.config import load
-from das.estimation.blocks import Basis
-from das.estimation.learning import Exact, Knowledge, condition, distance, learn
-from das.estimation.problem import NO_LIMIT, FamilyProblem, Limits, Measured, Quadratic
-from das.plan import Plan
-from das.population import Population, generate
-from das.query import parse_query
+from das.demo import Population, generate
+from das.estimation.linear.basis import Basis
+from das.estimation.linear.blue import Exact, Knowledge, condition, distance, learn
+from das.estimation.problem import FamilyProblem, Measured, Quadratic
+from das.plan import presets
+from das.plan.load import load
+from das.plan.plan import Plan
+from das.schema.limits import NO_LIMIT, Limits
+from das.schema.query import parse_query
 
 __all__ = ["tracts"]
 

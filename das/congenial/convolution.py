@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
 
-from das.congenial.backward import draw_roots, split_groups
-from das.congenial.kernels import entry_windows, sum_groups
-from das.congenial.pool import Floats, Groups, Integers, Messages, WindowTooSmall, concat, offsets
+from das.congenial.backward_sampling import draw_roots, split_groups
+from das.congenial.convolution_kernels import entry_windows, sum_groups
+from das.congenial.function_store import Floats, Groups, Integers, Messages, WindowTooSmall, concat, offsets
 from das.congenial.tilts import LN2
 
 __all__ = ["Split", "roots", "split", "sums"]

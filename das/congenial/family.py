@@ -17,11 +17,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from das.accounting.laminar import PROMISED
-from das.congenial.layers import Layer
+from das.accounting.conditioned_tree import PROMISED
 from das.congenial.messages import Groups, Messages, WindowTooSmall, concat, leaves, roots, split, sums, times
-from das.estimation.problem import NO_LIMIT
 from das.noise.stream import Streams
+from das.plan.tree_of_counts import Layer
+from das.schema.limits import NO_LIMIT
 
 __all__ = ["Box", "Family", "Told"]
 

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from das.congenial.convolution import Split, roots, split, sums
-from das.congenial.factors import FACTOR_ERROR, factor_table
-from das.congenial.kernels import SMALLEST_SUM, TINY, UNIT
-from das.congenial.pool import Floats, Groups, Integers, Messages, WindowTooSmall, concat, offsets
+from das.congenial.convolution_kernels import SMALLEST_SUM, TINY, UNIT
+from das.congenial.function_store import Floats, Groups, Integers, Messages, WindowTooSmall, concat, offsets
+from das.congenial.noise_weights import FACTOR_ERROR, factor_table
 from das.congenial.tilts import LN2
 from das.noise.two_sided import TwoSidedNoise
 

@@ -27,7 +27,7 @@ _MOST_FALL = 450.0  # natural logarithms below the largest value of what a windo
 
 
 class Pool(NamedTuple):
-    """The arrays of `das.congenial.pool.Messages` that the compiled loops read."""
+    """The arrays of `das.congenial.function_store.Messages` that the compiled loops read."""
 
     first: NDArray[np.int64]
     offset: NDArray[np.int64]

@@ -18,8 +18,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from das.congenial.function_store import Floats, Integers
 from das.congenial.messages import Groups, Messages, WindowTooSmall, concat, leaves, roots, split, sums, times
-from das.congenial.pool import Floats, Integers
 from das.errors import ConfigError, InfeasibleError, Problem
 from das.noise.stream import Bundle
 from das.noise.two_sided import TwoSidedNoise

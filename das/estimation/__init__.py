@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from das.estimation.families import solve_families
-from das.estimation.known import known_groups
-from das.estimation.large import LARGE, solve_large
-from das.estimation.nonnegative import solve
 from das.estimation.passes import in_passes
-from das.estimation.problem import Diagnostics, FamilyEstimate, FamilyProblem, Limits, Solution
+from das.estimation.problem import Diagnostics, FamilyEstimate, FamilyProblem, Solution
 from das.estimation.rounding import round_family
-from das.estimation.separable import solve_separable
+from das.estimation.solvers.active_set import solve_families
+from das.estimation.solvers.first_order import LARGE, solve_large
+from das.estimation.solvers.reference import solve
+from das.estimation.solvers.separable import solve_separable
+from das.estimation.support import known_groups
 from das.estimation.verify import require_feasible, residual, tolerance
-from das.selection import Selection
+from das.schema.limits import Limits
+from das.schema.selection import Selection
 
 __all__ = ["SOLVERS", "estimate_families", "estimate_family"]
 
@@ -39,8 +40,8 @@ def estimate_family(
     Examples
     --------
     >>> import numpy as np
-    >>> from das.schema import Attribute, Schema
-    >>> from das.query import parse_query
+    >>> from das.schema.schema import Attribute, Schema
+    >>> from das.schema.query import parse_query
     >>> from das.estimation.problem import Measured
     >>> schema = Schema((Attribute("sex", ("f", "m")),))
     >>> noisy = Measured(query=parse_query(schema, "detailed"), values=np.array([[5, -3], [2, 6]]), variance=1.0)

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from das.query import Query
+from das.schema.query import Query
 
 __all__ = ["Grouping", "answer_label", "answers_of_cells", "group_cells"]
 
@@ -67,8 +67,8 @@ def group_cells(query: Query, cells: NDArray[np.int64]) -> Grouping:
 
     Examples
     --------
-    >>> from das.schema import Attribute, Schema
-    >>> from das.query import parse_query
+    >>> from das.schema.schema import Attribute, Schema
+    >>> from das.schema.query import parse_query
     >>> schema = Schema((Attribute("sex", ("f", "m", "x")), Attribute("age", ("young", "old"))))
     >>> group_cells(parse_query(schema, "sex"), np.array([0, 4, 5]))
     Grouping(index=array([0, 1, 1]), answers=array([0, 2]))
@@ -89,8 +89,8 @@ def answer_label(query: Query, answer: int) -> str:
 
     Examples
     --------
-    >>> from das.schema import Attribute, Schema
-    >>> from das.query import parse_query
+    >>> from das.schema.schema import Attribute, Schema
+    >>> from das.schema.query import parse_query
     >>> schema = Schema((Attribute("sex", ("f", "m")), Attribute("age", ("young", "old"))))
     >>> answer_label(parse_query(schema, "sex * age"), 1), answer_label(parse_query(schema, "total"), 0)
     ('f, old', 'total')

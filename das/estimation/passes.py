@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from das.estimation.grouping import group_cells
-from das.estimation.problem import FamilyEstimate, FamilyProblem, Limits, Measured
-from das.query import Query
+from das.estimation.problem import FamilyEstimate, FamilyProblem, Measured
+from das.schema.limits import Limits
+from das.schema.query import Query
 
 __all__ = ["in_passes"]
 
@@ -38,8 +39,8 @@ def in_passes(
     Examples
     --------
     >>> from das.estimation import estimate_family
-    >>> from das.query import parse_query
-    >>> from das.schema import Attribute, Schema
+    >>> from das.schema.query import parse_query
+    >>> from das.schema.schema import Attribute, Schema
     >>> schema = Schema((Attribute("sex", ("f", "m")),))
     >>> total = Measured(query=parse_query(schema, "total"), values=np.array([[6], [3]]), variance=1.0)
     >>> noisy = Measured(query=parse_query(schema, "detailed"), values=np.array([[5, -3], [2, 6]]), variance=1.0)

@@ -12,12 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from das.query import Query
+from das.schema.limits import Limits
+from das.schema.query import Query
 
-__all__ = ["NO_LIMIT", "Diagnostics", "FamilyEstimate", "FamilyProblem", "Limits", "Measured", "Quadratic", "Solution"]
-
-NO_LIMIT = np.int64(2**40)
-"""An upper bound that binds nothing: no population comes near it, and millions of them still add up in 64 bits."""
+__all__ = ["Diagnostics", "FamilyEstimate", "FamilyProblem", "Measured", "Quadratic", "Solution"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,19 +31,6 @@ class Measured:
             raise ValueError(f"measured {self.query.name!r} needs children x {self.query.size} values")
         if not 0 < self.variance < np.inf:
             raise ValueError(f"measured {self.query.name!r}: what is known exactly is a limit, not a measurement")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What is publicly known of one query for each child; an invariant has ``lower == upper``."""
-
-    query: Query
-    lower: NDArray[np.int64]  # children x query.size
-    upper: NDArray[np.int64]  # children x query.size; NO_LIMIT where nothing is known
-
-    def __post_init__(self) -> None:
-        if self.lower.shape != self.upper.shape or self.lower.ndim != 2 or self.lower.shape[1] != self.query.size:
-            raise ValueError(f"limits of {self.query.name!r} need children x {self.query.size} values on either side")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

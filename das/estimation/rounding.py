@@ -20,9 +20,10 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from das.estimation.flow import TIE_BITS, Network, fixed_cost, unit_steps
 from das.estimation.grouping import Grouping, group_cells
-from das.estimation.known import Known, infeasible, known_groups
-from das.estimation.problem import NO_LIMIT, FamilyProblem
+from das.estimation.problem import FamilyProblem
+from das.estimation.support import Known, infeasible, known_groups
 from das.estimation.verify import VerificationError, keeps, require_exact
+from das.schema.limits import NO_LIMIT
 
 __all__ = ["Rounded", "round_family", "tie_breaks"]
 

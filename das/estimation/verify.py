@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from das.estimation.grouping import group_cells
-from das.estimation.known import Known
 from das.estimation.problem import FamilyProblem
+from das.estimation.support import Known
 
 __all__ = ["VerificationError", "keeps", "objective", "require_exact", "require_feasible", "residual", "tolerance"]
 

@@ -10,17 +10,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from das.config import load
 from das.errors import Problem, UsageError
 from das.evaluation.bias import WINDOW, jason_b, jason_b_window
 from das.evaluation.bins import by_population, mean_by_population
+from das.evaluation.format import finite, table
 from das.evaluation.intervals import WIDTH, covered
 from das.evaluation.metrics import summary
-from das.evaluation.text import finite, table
 from das.evaluation.truth import Compared, compare_counts, measured_rmse, queries_of, read_truth
-from das.release.durable import committed, write_atomically
-from das.release.layout import Layout
-from das.release.manifest import json_bytes
+from das.plan.load import load
+from das.storage.files import json_bytes
+from das.storage.layout import Layout
+from das.storage.staging import committed, write_atomically
 from geography import Spine
 
 __all__ = ["evaluate", "evaluation_text"]

@@ -13,13 +13,11 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from das.encoding import Encoded
 from das.evaluation.truth import Truth
-from das.plan import Plan
-from das.release.layout import ReleaseFolder
-from das.release.measurements import numbers_per_unit
-from das.release.parts import parts_of
-from das.release.tables import answers_of
+from das.plan.plan import Plan, numbers_per_unit
+from das.schema.counts import Encoded, answers_of
+from das.storage.layout import ReleaseFolder
+from das.storage.shards import parts_of
 from geography import Spine
 
 __all__ = ["WIDTH", "Covered", "covered"]

@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from das.engine import Progress
 from das.errors import Problem, UsageError
+from das.evaluation.format import finite, table
 from das.evaluation.intervals import Covered, covered
+from das.evaluation.repeat import World, for_testing
 from das.evaluation.tally import NOTHING, Tally, mean_and_error
-from das.evaluation.text import finite, table
-from das.evaluation.world import World, for_testing
-from das.plan import Plan
-from das.release.layout import Layout
+from das.plan.plan import Plan
+from das.runner import Progress
+from das.storage.layout import Layout
 
 __all__ = ["compare", "comparison_text", "simulate", "simulation_text"]
 

@@ -14,14 +14,13 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from das.encoding import Encoded
-from das.plan import Plan
-from das.query import Query, parse_query
-from das.release.counts import read_counts
-from das.release.layout import ReleaseFolder
-from das.release.measurements import numbers_per_unit, read_measurements
-from das.release.parts import parts_of
-from das.release.tables import answers_of
+from das.plan.plan import Plan, numbers_per_unit
+from das.release.measurements import read_measurements
+from das.schema.counts import Encoded, answers_of
+from das.schema.query import Query, parse_query
+from das.storage.counts import read_counts
+from das.storage.layout import ReleaseFolder
+from das.storage.shards import parts_of
 from geography import Spine
 
 __all__ = ["Compared", "Truth", "compare_counts", "measured_rmse", "queries_of", "read_truth"]

@@ -1,6 +1,6 @@
 """Exact noise: integer draws with the stated distribution, each a function of run key, stream name and position.
 
-The mechanisms for analysis are in `das.noise.projected_gaussian` and `das.noise.k_norm`.
+The mechanisms for analysis are in `das.table.projected_gaussian` and `das.table.k_norm`.
 """
 
 from das.noise.discrete_gaussian import DiscreteGaussian

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from math import isqrt
 
-from das.noise.certified import Weights, enclose_tails, relative_bits
-from das.noise.coins import bernoulli_exp
+from das.noise.bernoulli import bernoulli_exp
 from das.noise.discrete_laplace import DiscreteLaplace
+from das.noise.interval_arithmetic import Weights, enclose_tails, relative_bits
 from das.noise.rational import Rational, positive_rational
 from das.noise.stream import Bits
 from das.noise.two_sided import TwoSidedNoise

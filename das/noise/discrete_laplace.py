@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from das.noise.certified import Weights, enclose_exp_minus, relative_bits
-from das.noise.coins import bernoulli, bernoulli_exp, uniform_below
+from das.noise.bernoulli import bernoulli, bernoulli_exp, uniform_below
+from das.noise.interval_arithmetic import Weights, enclose_exp_minus, relative_bits
 from das.noise.rational import Rational, positive_rational
 from das.noise.stream import Bits
 from das.noise.two_sided import TwoSidedNoise

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from das.errors import Problem, UsageError
-from das.noise.certified import Weights, enclose_tails
+from das.noise.interval_arithmetic import Weights, enclose_tails
 from das.noise.stream import Bits, Bundle
 
 WORD_BITS = 64

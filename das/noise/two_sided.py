@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from das.noise.certified import Weights, enclose_exp_minus, enclose_tails, probability_of_zero, relative_bits
+from das.noise.interval_arithmetic import Weights, enclose_exp_minus, enclose_tails, probability_of_zero, relative_bits
 from das.noise.stream import Bits, Bundle
 from das.noise.table import as_int64, table_of
 

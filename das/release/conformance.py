@@ -9,16 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from das.encoding import Encoded
 from das.errors import Problem
-from das.facts import limits_of
-from das.plan import Plan
-from das.release.counts import read_counts
-from das.release.facts_file import read_facts
-from das.release.layout import ReleaseFolder
-from das.release.measurements import numbers_per_unit
-from das.release.parts import parts_of
-from das.release.tables import answers_of
+from das.facts.fact import limits_of
+from das.facts.file import read_facts
+from das.plan.plan import Plan, numbers_per_unit
+from das.schema.counts import Encoded, answers_of
+from das.storage.counts import read_counts
+from das.storage.layout import ReleaseFolder
+from das.storage.shards import parts_of
 from geography import Spine
 
 __all__ = ["conformance_problems"]

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from das.estimation.blocks import Basis
-from das.estimation.learning import RELATIVE_ZERO, Knowledge
-from das.plan import Plan
+from das.estimation.linear.basis import Basis
+from das.estimation.linear.blue import RELATIVE_ZERO, Knowledge
+from das.plan.plan import Plan
 
 __all__ = ["table_of_estimates"]
 

@@ -6,20 +6,23 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from das.account import account, hierarchical_plan
 from das.accounting.agreement import refuse_disagreement
-from das.config import load, to_toml
 from das.errors import BudgetError, InfeasibleError, Problem, UsageError
-from das.plan import Plan, digest_of
-from das.records import files_matching
-from das.release.audit_trail import emptied_cells, measured_events, vacuity_of
+from das.exact import digest_of
+from das.plan.for_accountant import hierarchical_plan
+from das.plan.load import load, to_toml
+from das.plan.plan import Plan
+from das.promise.account import account
+from das.promise.statement import statement_of
+from das.records.read import files_matching
+from das.release.audit import emptied_cells, measured_events, vacuity_of
 from das.release.conformance import conformance_problems
-from das.release.custody import RunRecord
-from das.release.durable import committed, sha256_file, unfinished, verify, write_atomically
-from das.release.layout import ReleaseFolder
-from das.release.manifest import files_of, json_bytes, verify_release, versions
-from das.release.statement import statement_of
+from das.release.manifest import files_of, verify_release, versions
 from das.report.privacy import render_privacy
+from das.storage.files import json_bytes
+from das.storage.layout import ReleaseFolder
+from das.storage.run_identity import RunRecord
+from das.storage.staging import committed, sha256_file, unfinished, verify, write_atomically
 from geography import Spine
 
 __all__ = ["is_finished", "rewrite_report", "write_statement"]

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
-from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Any
 
 import pyarrow.parquet as pq
 
 from das.errors import Problem
-from das.release.durable import sha256_file
-from das.release.layout import ReleaseFolder
+from das.storage.layout import ReleaseFolder
+from das.storage.staging import sha256_file
 
-__all__ = ["VERSIONED", "commitment", "files_of", "json_bytes", "verify_release"]
+__all__ = ["VERSIONED", "files_of", "verify_release"]
 
 VERSIONED = ("das", "apache-beam", "cryptography", "cvxpy", "numpy", "ortools", "pandas", "piqp", "pyarrow", "scipy")
-
-
-def commitment(sha256: str, salt: bytes) -> str:
-    """HMAC-SHA256 of a confidential file's hash under a secret salt.
-
-    A plain hash of the input would be an exact function of the data: whoever knows all records but one could try each
-    value of the last against it, and no noise would help. The salt stays in the confidential folder, where an auditor
-    can check the commitment.
-    """
-    return hmac.new(salt, bytes.fromhex(sha256), hashlib.sha256).hexdigest()
 
 
 def files_of(release: ReleaseFolder) -> dict[str, dict[str, str | int]]:
@@ -46,17 +32,6 @@ def files_of(release: ReleaseFolder) -> dict[str, dict[str, str | int]]:
 def versions() -> dict[str, str]:
     """Give the versions of what decides the bytes."""
     return {name: version(name) for name in VERSIONED}
-
-
-def json_bytes(content: Mapping[str, Any]) -> bytes:
-    """Write plain data as readable JSON, the same bytes for the same content.
-
-    Examples
-    --------
-    >>> json_bytes({"a": 1})
-    b'{\\n  "a": 1\\n}\\n'
-    """
-    return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def verify_release(release: ReleaseFolder) -> list[Problem]:

@@ -11,14 +11,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from das.noise.discrete_gaussian import DiscreteGaussian
-from das.plan import Measurement, Plan
+from das.plan.plan import Plan, numbers_per_unit
 
-__all__ = ["numbers_per_unit", "read_measurements", "table_of_measurements"]
-
-
-def numbers_per_unit(measurements: tuple[Measurement, ...]) -> int:
-    """How many noisy numbers a geounit has."""
-    return sum(m.query.size for m in measurements)
+__all__ = ["read_measurements", "table_of_measurements"]
 
 
 def table_of_measurements(plan: Plan, level: str, geocodes: NDArray[np.str_], values: NDArray[np.int64]) -> pa.Table:

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from das.encoding import Encoded
-from das.plan import Plan
+from das.plan.plan import Plan
+from das.schema.counts import Encoded
 
 __all__ = ["comment_of", "table_of_records"]
 

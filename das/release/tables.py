@@ -10,18 +10,9 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
-from das.encoding import Encoded
-from das.fact import answer_names
-from das.query import Query
+from das.schema.query import Query, answer_names
 
-__all__ = ["answers_of", "csv_bytes", "table_of_answers"]
-
-
-def answers_of(query: Query, counts: Encoded, units: int) -> NDArray[np.int64]:
-    """Answers of a query from sparse counts: units x answers."""
-    out = np.zeros((units, query.size), dtype=np.int64)
-    np.add.at(out, (counts.unit, query.group_of(counts.cell)), counts.count)
-    return out
+__all__ = ["csv_bytes", "table_of_answers"]
 
 
 def table_of_answers(query: Query, codes: NDArray[np.str_], answers: NDArray[np.int64]) -> pa.Table:

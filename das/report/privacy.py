@@ -60,10 +60,10 @@ def render_privacy(
 
     Examples
     --------
-    >>> from das.account import account
-    >>> from das.config import load
-    >>> from das.presets import folder
-    >>> from das.release.statement import statement_of
+    >>> from das.promise.account import account
+    >>> from das.plan.load import load
+    >>> from das.plan.presets import folder
+    >>> from das.promise.statement import statement_of
     >>> plan = load(folder() / "demo.toml")
     >>> statement = statement_of(plan, account(plan), facts_digest=64 * "0", charged=plan.budget, seeded=False)
     >>> page = render_privacy(statement, plan.to_json())

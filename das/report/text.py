@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from das.plan import delta_text, round_up
+from das.exact import delta_text, round_up
 
 __all__ = ["summary"]
 

@@ -27,9 +27,9 @@ from das.accounting.conditioning import (
     refuse_undeclared,
     with_sampler_error_upper,
 )
-from das.accounting.dataspace import TableFacts, data_space
 from das.accounting.events import GaussianEvent, LaplaceEvent, NotSupported
-from das.accounting.margins import margin_invariants
+from das.accounting.small_table.dataspace import TableFacts, data_space
+from das.accounting.small_table.margins import margin_invariants
 from das.errors import BudgetError, ConfigError
 
 VECTORS = Path(__file__).resolve().parents[2] / ".." / "shared" / "vectors" / "semidp.json"

@@ -24,8 +24,8 @@ from das.accounting.events import (
     total_loss,
     zcdp_rho,
 )
-from das.accounting.margins import cycle_moves
 from das.accounting.moves import Move, move_loss, worst_loss
+from das.accounting.small_table.margins import cycle_moves
 from das.errors import BudgetError, ConfigError
 
 WHERE = {"level": "us", "query": "detailed"}

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from das.accounting.dataspace import TableFacts, data_space, semi_adjacency
-from das.accounting.enumeration import (
+from das.accounting.small_table.dataspace import TableFacts, data_space, semi_adjacency
+from das.accounting.small_table.enumeration import (
     irreducible_moves,
     irreducible_relabellings,
     move_rank,
@@ -19,7 +19,7 @@ from das.accounting.enumeration import (
     record_classes,
     sensitivity,
 )
-from das.accounting.margins import (
+from das.accounting.small_table.margins import (
     cycle_count,
     cycle_moves,
     margin_invariants,

@@ -12,8 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from das.accounting.conversion import epsilon_upper
-from das.accounting.dataspace import TableFacts, semi_adjacency
-from das.accounting.enumeration import irreducible_moves, net_moves
 from das.accounting.events import ExactEvent, GaussianEvent, LaplaceEvent, NotSupported, UnknownEvent
 from das.accounting.hierarchy import HierarchicalPlan, attribute_changes, compose, finest_invariant
 from das.accounting.moves import Secret, adjacency, determined_queries
@@ -25,7 +23,9 @@ from das.accounting.policies import (
     policy_moves,
     secret_guarantee,
 )
-from das.accounting.tables import TablePlan
+from das.accounting.small_table.dataspace import TableFacts, semi_adjacency
+from das.accounting.small_table.enumeration import irreducible_moves, net_moves
+from das.accounting.small_table.plan import TablePlan
 from das.errors import ConfigError
 
 DELTA = Fraction(1, 10**10)

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from das.account import account
-from das.places import spine_of
-from das.plan import Plan
+from das.plan.geography import spine_of
+from das.plan.plan import Plan
+from das.promise.account import account
 
 PEOPLE = 3
 LEVELS = {"units": "units.csv", "levels": [{"name": n, "width": 1} for n in ("state", "county", "block")]}

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from das.accounting.dataspace import TableFacts, data_space, semi_adjacency
-from das.accounting.enumeration import net_moves
-from das.accounting.margins import margin_invariants
+from das.accounting.small_table.dataspace import TableFacts, data_space, semi_adjacency
+from das.accounting.small_table.enumeration import net_moves
+from das.accounting.small_table.margins import margin_invariants
 from das.accounting.vacuity import cell_ranges, nested_vacuity, public_workloads, table_vacuity
 from das.errors import ConfigError, InfeasibleError
 

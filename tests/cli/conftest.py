@@ -11,7 +11,7 @@ import pytest
 
 import das
 from das import cli
-from das.starter import write_starter
+from das.demo.starter import write_starter
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import pytest
 
 from das import cli
 from das.errors import ProblemsFound
-from das.release.ledger import Ledger
-from pipelines import measure
+from das.storage.ledger import Ledger
+from pipelines.stages import measure
 
 if TYPE_CHECKING:
     from conftest import Ended

@@ -13,9 +13,10 @@ import click
 import pytest
 
 import das as api
-from das import cli, presets
-from das.release.layout import Layout
+from das import cli
+from das.plan import presets
 from das.release.manifest import verify_release
+from das.storage.layout import Layout
 
 if TYPE_CHECKING:
     from conftest import Ended

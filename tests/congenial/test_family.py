@@ -15,11 +15,11 @@ from scipy.stats import chi2
 
 import das
 from das.congenial.family import Box, Family
-from das.congenial.layers import layers_of
 from das.noise.stream import RunKey, Streams
-from das.places import spine_of
-from das.plan import Plan
-from das.release.parts import families
+from das.plan.geography import spine_of
+from das.plan.plan import Plan
+from das.plan.tree_of_counts import layers_of
+from das.storage.shards import families
 from geography import Spine
 
 TOTAL = 4

@@ -15,11 +15,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from das.congenial.backward import choose
-from das.congenial.factors import FACTOR_ERROR, factor_table
-from das.congenial.kernels import convolve
+from das.congenial.backward_sampling import choose
+from das.congenial.convolution_kernels import convolve
 from das.congenial.messages import Groups, Messages, WindowTooSmall, concat, leaves, roots, split, sums, times
-from das.congenial.planning import plan
+from das.congenial.noise_weights import FACTOR_ERROR, factor_table
+from das.congenial.windows import plan
 from das.errors import ConfigError
 from das.noise import DiscreteGaussian, DiscreteLaplace, RunKey
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from das.estimation.problem import NO_LIMIT, FamilyProblem, Limits, Measured
-from das.query import parse_query
-from das.schema import Attribute, Schema
+from das.estimation.problem import FamilyProblem, Measured
+from das.schema.limits import NO_LIMIT, Limits
+from das.schema.query import parse_query
+from das.schema.schema import Attribute, Schema
 
 SMALL = Schema(
     (

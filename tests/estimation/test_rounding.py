@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from das.estimation import estimate_family
 from das.estimation.grouping import group_cells
-from das.estimation.known import known_groups
-from das.estimation.problem import FamilyProblem, Limits
+from das.estimation.problem import FamilyProblem
 from das.estimation.rounding import round_family, tie_breaks
+from das.estimation.support import known_groups
 from das.estimation.verify import VerificationError, keeps, require_exact
-from das.query import parse_query
-from das.schema import Attribute, Schema
+from das.schema.limits import Limits
+from das.schema.query import parse_query
+from das.schema.schema import Attribute, Schema
 
 SEX = Schema((Attribute("sex", ("f", "m")), Attribute("age", ("young", "old"))))
 REFINING = [(), ("total",), ("quarters", "kind"), ("total", "kind * age")]

@@ -8,13 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from das.estimation import estimate_family
-from das.estimation.blocks import Basis
-from das.estimation.learning import Knowledge, distance
-from das.estimation.problem import FamilyProblem, Limits, Measured
-from das.estimation.separable import share_cells, solve_separable
+from das.estimation.linear.basis import Basis
+from das.estimation.linear.blue import Knowledge, distance
+from das.estimation.problem import FamilyProblem, Measured
+from das.estimation.solvers.separable import share_cells, solve_separable
 from das.estimation.verify import objective
-from das.query import parse_query
-from das.schema import Attribute, Schema
+from das.schema.limits import Limits
+from das.schema.query import parse_query
+from das.schema.schema import Attribute, Schema
 
 SCHEMA = Schema((Attribute("sex", ("f", "m")), Attribute("age", ("0-17", "18-64", "65+"))))
 DETAILED = parse_query(SCHEMA, "detailed")

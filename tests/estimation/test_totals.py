@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from das.estimation.blocks import Basis
-from das.estimation.learning import distance, learn
+from das.estimation.linear.basis import Basis
+from das.estimation.linear.blue import distance, learn
+from das.estimation.prior.totals import hold_totals, share_out
 from das.estimation.problem import Measured
-from das.estimation.totals import hold_totals, share_out
-from das.query import parse_query
-from das.schema import Attribute, Schema
+from das.schema.query import parse_query
+from das.schema.schema import Attribute, Schema
 
 SCHEMA = Schema((Attribute("sex", ("f", "m")), Attribute("race", tuple("abcdefghijkl"))))
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 import das
-from das.config import load
+from das.demo.starter import write_starter
 from das.errors import UsageError
 from das.evaluation.evaluate import evaluate, evaluation_text
-from das.release import parts
-from das.release.layout import Layout
+from das.plan.load import load
 from das.release.manifest import verify_release
-from das.starter import write_starter
+from das.storage import shards as parts
+from das.storage.layout import Layout
 
 ADULT = {"0-14": "child", "15-24": "adult", "25-64": "adult", "65+": "adult"}
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 import das
-from das.config import load
-from das.engine import find_engine
+from das.demo.starter import write_starter
 from das.errors import UsageError
-from das.evaluation import world as module
+from das.evaluation import repeat as module
 from das.evaluation.evaluate import evaluate
 from das.evaluation.simulate import compare, comparison_text, simulate, simulation_text
-from das.starter import write_starter
+from das.plan.load import load
+from das.runner import find_engine
 
 pytestmark = pytest.mark.slow
 

@@ -10,8 +10,8 @@ import pytest
 from das.evaluation.bias import jason_b
 from das.evaluation.tally import NOTHING, Tally
 from das.evaluation.truth import Compared
-from das.query import parse_query
-from das.schema import Attribute, Schema
+from das.schema.query import parse_query
+from das.schema.schema import Attribute, Schema
 
 SCHEMA = Schema((Attribute("sex", ("f", "m")),))
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from das.noise import DiscreteGaussian, DiscreteLaplace, RunKey
+from das.noise import DiscreteGaussian, DiscreteLaplace
 
 DIGITS = 320
 
@@ -86,11 +86,6 @@ def oracle():
 @pytest.fixture(scope="session")
 def p_value():
     return p_value_of_counts
-
-
-@pytest.fixture(scope="session")
-def streams():
-    return RunKey.for_testing("tests of das.noise").streams(b"context")
 
 
 GAUSSIANS = [DiscreteGaussian(s) for s in ("1/1000", "1/10", "1", "3/2", "484/25", "400")]

@@ -9,8 +9,8 @@ import pytest
 
 from das.errors import ConfigError
 from das.noise import DiscreteGaussian, DiscreteLaplace, RunKey
-from das.noise.certified import Weights
-from das.noise.coins import bernoulli, bernoulli_exp, uniform_below
+from das.noise.bernoulli import bernoulli, bernoulli_exp, uniform_below
+from das.noise.interval_arithmetic import Weights
 
 ACCEPT, REJECT = 1e-6, 1e-12  # every test runs under a fixed key, so these are met once and for all
 

@@ -19,12 +19,12 @@ import pytest
 from numpy.typing import NDArray
 
 import das
-from das.config import load
+from das.demo.starter import write_demo, write_starter
 from das.errors import UsageError
-from das.plan import Plan
-from das.starter import write_demo, write_starter
-from pipelines.cluster import Cluster
-from pipelines.engines import FLINK, SPARK
+from das.plan.load import load
+from das.plan.plan import Plan
+from pipelines.runners.cluster import Cluster
+from pipelines.runners.clusters import FLINK, SPARK
 
 RUN_DAS = Path(__file__).with_name("run_das.py")
 

@@ -11,20 +11,20 @@ import pytest
 
 import das
 import das.congenial.family
-import pipelines.congenial
 import pipelines.run
-from das.congenial.layers import layers_of
+import pipelines.stages.congenial
 from das.congenial.messages import WindowTooSmall
-from das.engine import StageTime, find_engine
+from das.demo.starter import write_starter
 from das.errors import BudgetError, ConfigError, UsageError, WindowsTooNarrow
 from das.evaluation.evaluate import evaluate
-from das.joint import joint_account, read_source
-from das.plan import Plan
-from das.release.custody import ledger_path
-from das.release.ledger import Ledger
+from das.plan.plan import Plan
+from das.plan.tree_of_counts import layers_of
+from das.promise.joint import joint_account, read_source
 from das.release.manifest import verify_release
-from das.starter import write_starter
-from pipelines.congenial import Congenial
+from das.runner import StageTime, find_engine
+from das.storage.ledger import Ledger
+from das.storage.run_identity import ledger_path
+from pipelines.stages.congenial import Congenial
 
 MIXED = """\
 total = "1/4"
@@ -116,7 +116,7 @@ def test_totals_first_and_cells_in_the_leaves(home: Path) -> None:
 
 
 def test_counts_that_lie_about_their_noise_are_no_release(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipelines.congenial, "stating_noise", lambda table, measurements: table)
+    monkeypatch.setattr(pipelines.stages.congenial, "stating_noise", lambda table, measurements: table)
     with pytest.raises(BudgetError, match="planned but not measured"):
         das.run(congenial(home), out=home / "lie", testing_key="one")
 
@@ -180,7 +180,7 @@ def test_a_split_that_is_not_proved_is_no_reason_to_draw_again(home: Path, monke
     def unproved(*arguments: Any, **named: Any) -> None:
         raise WindowTooSmall("a split loses too much", [1, 2])
 
-    monkeypatch.setattr(pipelines.congenial, "Congenial", Counted)
+    monkeypatch.setattr(pipelines.stages.congenial, "Congenial", Counted)
     das.run(congenial(home), out=home / "split", testing_key="one")
     asked_by_roots = tuple(passes)
     assert asked_by_roots == pipelines.run.REACHES[: len(passes)]

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import das
-from das import presets
-from das.checks import check
-from das.config import load
-from das.product import product_of
+from das.check import check
+from das.plan import presets
+from das.plan.load import load
+from das.promise.product import product_of
 
 UNITS = [f"1{county}{tract}{block:02d}" for county in range(3) for tract in range(3) for block in range(5)]
 CONFIG = """

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import das
-from das.config import load
-from das.starter import write_demo
+from das.demo.starter import write_demo
+from das.plan.load import load
 
 
 def release(out: Path, expect: str) -> Path:

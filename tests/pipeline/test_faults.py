@@ -19,14 +19,14 @@ import apache_beam as beam
 import pytest
 
 import das
-from das.engine import find_engine
 from das.errors import Interrupted, UsageError
-from das.release.ledger import Ledger
-from pipelines import lease, preflight
-from pipelines.boot import lease_of
-from pipelines.estimate import WritePart
-from pipelines.measure import MeasurePart
-from pipelines.runners import is_elsewhere, runner_and_options
+from das.runner import find_engine
+from das.storage.ledger import Ledger
+from pipelines.runners import is_elsewhere, preflight, runner_and_options
+from pipelines.stages.estimate import WritePart
+from pipelines.stages.measure import MeasurePart
+from pipelines.workers import lifetime as lease
+from pipelines.workers.entry_point import lease_of
 
 if TYPE_CHECKING:
     from conftest import Processes, World
@@ -288,7 +288,7 @@ def test_a_worker_ends_when_its_lease_is_over(tmp_path: Path) -> None:
 
 
 def test_a_worker_ends_with_its_parent() -> None:
-    code = "import time, pipelines.lease as l; l.end_when_over(None); print(1, flush=True); time.sleep(99)"
+    code = "import time, pipelines.workers.lifetime as l; l.end_when_over(None); print(1, flush=True); time.sleep(99)"
     shell = subprocess.Popen(
         ["sh", "-c", '"$0" -c "$1" & echo $!; wait', sys.executable, code], stdout=subprocess.PIPE, text=True
     )

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import das
-from das.release.durable import verify
-from das.release.ledger import Ledger
-from pipelines.engines import FLINK as CLUSTER
-from pipelines.flink import TASK_MANAGERS
+from das.storage.ledger import Ledger
+from das.storage.staging import verify
+from pipelines.runners.clusters import FLINK as CLUSTER
+from pipelines.runners.flink import TASK_MANAGERS
 
 if TYPE_CHECKING:
     from conftest import World
@@ -47,7 +47,9 @@ WORKER = """\
 #!@PYTHON@
 import functools, os, time
 from pathlib import Path
-from pipelines import boot, estimate, measure
+from pipelines.workers import entry_point as boot
+from pipelines.stages import estimate
+from pipelines.stages import measure
 
 ORDERS = Path("@ORDERS@")
 

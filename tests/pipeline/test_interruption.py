@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 
-from das.release.durable import verify
-from das.release.layout import Layout
-from das.release.ledger import Ledger
 from das.release.manifest import verify_release
+from das.storage.layout import Layout
+from das.storage.ledger import Ledger
+from das.storage.staging import verify
 
 if TYPE_CHECKING:
     from conftest import Processes, World

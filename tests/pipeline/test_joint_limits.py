@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import das
-from das.config import load
+from das.plan.load import load
 from das.release.conformance import conformance_problems
-from das.release.layout import Layout
+from das.storage.layout import Layout
 
 CONFIG = """
 [release]

@@ -13,11 +13,11 @@ import pytest
 from numpy.typing import NDArray
 
 import das
-from das.engine import find_engine
 from das.noise.stream import RunKey
-from pipelines.measure import MeasurePart, noisy_answers
-from pipelines.tabulate import read_histogram
-from pipelines.work import Work
+from das.runner import find_engine
+from pipelines.elements.context import Work
+from pipelines.stages.measure import MeasurePart, noisy_answers
+from pipelines.stages.tabulate import read_histogram
 
 if TYPE_CHECKING:
     from conftest import World

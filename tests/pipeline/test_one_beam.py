@@ -13,9 +13,9 @@ import pytest
 
 import das
 from das.errors import UsageError
-from pipelines import jars
-from pipelines.cluster import JOB_SERVER, Cluster
-from pipelines.engines import ENGINES
+from pipelines.runners import jars
+from pipelines.runners.cluster import JOB_SERVER, Cluster
+from pipelines.runners.clusters import ENGINES
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import das
-from das.population import CENRACE, HHGQ, HISPANIC, VOTINGAGE
-from das.starter import write_starter
+from das.demo import CENRACE, HHGQ, HISPANIC, VOTINGAGE
+from das.demo.starter import write_starter
 
 if TYPE_CHECKING:
     from conftest import World

@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import das
-from das.engine import find_engine
-from das.release import parts
-from das.starter import write_starter
-from pipelines.family import Arrays
+from das.demo.starter import write_starter
+from das.runner import find_engine
+from das.storage import shards as parts
+from pipelines.elements.arrays import Arrays
 
 if TYPE_CHECKING:
     from conftest import World

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import das
-from pipelines.engines import SPARK
+from pipelines.runners.clusters import SPARK
 
 if TYPE_CHECKING:
     from conftest import World

@@ -12,12 +12,12 @@ import pytest
 from numpy.typing import NDArray
 
 import das
-from das.query import Query
-from das.release import parts
-from das.release.layout import ReleaseFolder
-from pipelines import publish
-from pipelines.publish import PublishTable, TableTask, table_tasks
-from pipelines.work import Work
+from das.schema.query import Query
+from das.storage import shards as parts
+from das.storage.layout import ReleaseFolder
+from pipelines.elements.context import Work
+from pipelines.stages import publish
+from pipelines.stages.publish import PublishTable, TableTask, table_tasks
 
 if TYPE_CHECKING:
     from conftest import World

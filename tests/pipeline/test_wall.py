@@ -26,17 +26,17 @@ import pytest
 
 import das
 from das import cli
-from das.checks import check
-from das.encoding import Encoded
-from das.engine import find_engine
+from das.check import check
+from das.demo.starter import write_starter
 from das.errors import BudgetError, InputError
 from das.noise.stream import RunKey
-from das.records import Batch
-from das.release.ledger import Ledger
-from das.starter import write_starter
-from pipelines.family import Arrays, ArraysCoder, sparse_arrays
-from pipelines.measure import MeasurePart
-from pipelines.work import Work
+from das.records.read import Batch
+from das.runner import find_engine
+from das.schema.counts import Encoded
+from das.storage.ledger import Ledger
+from pipelines.elements.arrays import Arrays, ArraysCoder, sparse_arrays
+from pipelines.elements.context import Work
+from pipelines.stages.measure import MeasurePart
 
 if TYPE_CHECKING:
     from conftest import Ended, Processes, World
@@ -217,7 +217,7 @@ def test_the_text_of_an_unexpected_error_is_not_shown(
     def broken(*_: object) -> None:
         raise ValueError(f"N13 has {PLANTED} people")
 
-    monkeypatch.setattr("pipelines.measure.noisy_answers", broken)
+    monkeypatch.setattr("pipelines.stages.measure.noisy_answers", broken)
     code, stdout, stderr = run(capfd, "run", starter, "--out", tmp_path / "out")
     assert code == 1
     assert "das: an unexpected " in stderr
@@ -230,7 +230,7 @@ import importlib.abc, importlib.util, sys
 
 class Spoil(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if name != "pipelines.measure":
+        if name != "pipelines.stages.measure":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)

@@ -21,21 +21,23 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import das
-from das.encoding import Encoded, merge
-from das.estimation.problem import NO_LIMIT
-from das.facts import Fact, facts_of
-from das.places import spine_of
-from das.plan import Plan
-from das.query import parse_query
+from das.facts.collect import facts_of
+from das.facts.fact import Fact
+from das.facts.file import read_facts, table_of_facts
+from das.plan.geography import spine_of
+from das.plan.plan import Plan, numbers_per_unit
 from das.release.conformance import conformance_problems
-from das.release.counts import read_counts, table_of_counts
-from das.release.facts_file import read_facts, table_of_facts
-from das.release.layout import ReleaseFolder
-from das.release.manifest import commitment, files_of, json_bytes, verify_release
-from das.release.measurements import numbers_per_unit, read_measurements, table_of_measurements
+from das.release.manifest import files_of, verify_release
+from das.release.measurements import read_measurements, table_of_measurements
 from das.release.microdata import comment_of, table_of_records
-from das.release.parts import parquet_bytes
-from das.release.tables import answers_of, csv_bytes, table_of_answers
+from das.release.tables import csv_bytes, table_of_answers
+from das.schema.counts import Encoded, answers_of, merge
+from das.schema.limits import NO_LIMIT
+from das.schema.query import parse_query
+from das.storage.counts import read_counts, table_of_counts
+from das.storage.files import commitment, json_bytes
+from das.storage.layout import ReleaseFolder
+from das.storage.shards import parquet_bytes
 from geography import Spine
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from das.account import account
-from das.config import load
-from das.presets import folder
-from das.release.statement import statement_of
+from das.plan.load import load
+from das.plan.presets import folder
+from das.promise.account import account
+from das.promise.statement import statement_of
 
 OPTIONAL = (
     "a",

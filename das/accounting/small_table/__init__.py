@@ -1,0 +1,1 @@
+"""The accountant for one small table whose data sets can be enumerated."""

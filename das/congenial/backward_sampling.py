@@ -1,0 +1,173 @@
+"""Backward sampling: the members of a group given their total, by a descent of the group's tree of pieces.
+
+``tree.md`` has the proofs.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+# The compiler infers the types of what it compiles.
+
+from __future__ import annotations
+
+import numpy as np
+
+from das.compiled import compiled
+from das.congenial.convolution_kernels import UNIT, add_up, bounded_exp, retilt
+from das.congenial.tilts import LN2, dyadic_tilt, log_missing, rounding_margin
+from das.congenial.windows import plan
+
+_TRIES = 6
+_RESOLUTION = 2.0**-127  # twice that of a word of 128 bits: one for each end of an outcome
+
+
+@compiled
+def unit_interval(high, low):
+    """Return (high 2^64 + low) / 2^128 with full relative accuracy."""
+    return float(high) * 2.0**-64 + float(low) * 2.0**-128
+
+
+@compiled
+def choose(values, word):
+    """Return the index drawn in proportion to log-concave values, and a bound on the relative error of any outcome.
+
+    Both sides of the largest value are cumulated from their far ends, so a small value is added to small ones only.
+    The index is -1 if all values are zero.
+    """
+    mode = 0
+    for k in range(len(values)):
+        if values[k] > values[mode]:
+            mode = k
+    left = right = 0.0
+    for k in range(mode):
+        left += values[k]
+    for k in range(len(values) - 1, mode - 1, -1):
+        right += values[k]
+    total = left + right
+    if not total > 0.0:
+        return -1, np.inf
+    error = (9.0 * total / values[mode] + 5.0) * UNIT
+    reached = 0.0
+    aim = unit_interval(word[0], word[1]) * total
+    if aim < left:
+        for k in range(mode):
+            reached += values[k]
+            if aim < reached:
+                return k, error
+        return mode - 1, error
+    aim = unit_interval(~word[0], ~word[1]) * total
+    for k in range(len(values) - 1, mode, -1):
+        reached += values[k]
+        if aim < reached:
+            return k, error
+    return mode, error
+
+
+@compiled
+def split_groups(pool, errors, groups, rows_each, totals, visits, allowance, words, draws):
+    """Split each group's total among its members, once for every visit. See `messages.split`.
+
+    A visit is (row, place): where the group's rows of words begin and where its draws go. `rows_each` says how many
+    rows a member stands for. Returns per visit what is lost, infinite for a failure, and the rounding error.
+    """
+    group_offset, members, multiplicity = groups
+    visit_offset, visit_row, visit_place = visits
+    first, offset = pool.first, pool.offset
+    lost = np.zeros(len(visit_row))
+    rounding = np.zeros(len(visit_row))
+    for g in range(len(group_offset) - 1):
+        own = members[group_offset[g] : group_offset[g + 1]]
+        times = multiplicity[group_offset[g] : group_offset[g + 1]]
+        rows = rows_each[group_offset[g] : group_offset[g + 1]]
+        total = totals[g]
+        log_share = np.log(allowance) - 10.0 - np.log(times.sum())  # a share for each of about as many windows
+        for _ in range(_TRIES):  # windows a little wider until the loss is as small as asked
+            tilts, limits, pieces = plan(pool, own, times, total, total, log_share)
+            change = dyadic_tilt(pool, own, times, tilts, total, total)
+            arena, starts, exponents, error, sunk = add_up(pool, errors, own, pieces, change)
+            root = len(pieces) - 1
+            value = arena[starts[root]]
+            margin = rounding_margin(own, times, offset, tilts)
+            log_lost = log_missing(tilts, limits, log_share, total, margin)
+            share = sunk[root] + bounded_exp(log_lost - (exponents[root] + change * total) * LN2)
+            share = share / value * (1.0 + 1e-9) if value > 0.0 else np.inf
+            if share <= allowance:
+                break
+            log_share -= 20.0
+        share = share if share <= allowance else np.inf
+        row_count, leaf_count = _counts(pieces, rows)
+        stack = np.empty((64 + len(pieces), 4), dtype=np.int64)
+        buffer = np.empty(1)
+        for v in range(visit_offset[g], visit_offset[g + 1]):
+            place = visit_place[v]
+            for e in range(len(own)):
+                for _ in range(times[e]):
+                    draws[place] = first[own[e]]
+                    place += 1
+            rounding[v] = error[root]
+            lost[v] = share
+            depth = 1
+            stack[0] = (root, total, visit_row[v], visit_place[v])
+            while depth:
+                depth -= 1
+                p, remains, row, place = stack[depth]
+                left, right = pieces[p, 0], pieces[p, 1]
+                if left < 0:
+                    draws[place] += remains
+                    continue
+                if remains == 0:
+                    continue
+                least = max(pieces[left, 4], remains - pieces[right, 5])
+                largest = min(pieces[left, 5], remains - pieces[right, 4])
+                width = largest - least + 1
+                if width <= 0:
+                    lost[v] = np.inf
+                    break
+                if width > len(buffer):
+                    buffer = np.empty(2 * width)
+                a, b = starts[left] - pieces[left, 4], starts[right] - pieces[right, 4]
+                for k in range(width):
+                    buffer[k] = arena[a + least + k] * arena[b + remains - least - k]
+                taken, rounded = choose(buffer[:width], words[row + row_count[left]])
+                if taken < 0:
+                    lost[v] = np.inf
+                    break
+                if width > 1:
+                    rounding[v] += rounded
+                    lost[v] += width * _RESOLUTION
+                taken += least
+                stack[depth] = (left, taken, row, place)
+                stack[depth + 1] = (right, remains - taken, row + row_count[left], place + leaf_count[left])
+                depth += 2
+    return lost, rounding
+
+
+@compiled
+def _counts(pieces, rows):
+    """Return how many rows of words, and how many draws, stand below each piece."""
+    row_count = np.empty(len(pieces), dtype=np.int64)
+    leaf_count = np.empty(len(pieces), dtype=np.int64)
+    for p in range(len(pieces)):
+        if pieces[p, 2] >= 0:
+            row_count[p] = pieces[p, 3] * rows[pieces[p, 2]]
+            leaf_count[p] = pieces[p, 3]
+        else:
+            row_count[p] = row_count[pieces[p, 0]] + row_count[pieces[p, 1]]
+            leaf_count[p] = leaf_count[pieces[p, 0]] + leaf_count[pieces[p, 1]]
+    return row_count, leaf_count
+
+
+@compiled
+def draw_roots(pool, words):
+    """Draw one value of each function; return the draws, what is lost beside the windows, and the rounding errors."""
+    first, offset, weight, tilt = pool.first, pool.offset, pool.weight, pool.tilt
+    draws = np.empty(len(first), dtype=np.int64)
+    lost = np.zeros(len(first))
+    rounding = np.zeros(len(first))
+    for i in range(len(first)):
+        width = offset[i + 1] - offset[i]
+        values = np.empty(width)
+        _, sunk = retilt(weight[offset[i] : offset[i + 1]], tilt[i], values)
+        taken, rounded = choose(values, words[i])
+        draws[i] = first[i] + max(taken, 0)
+        lost[i] = width * (2.0 * sunk + (_RESOLUTION if width > 1 else 0.0)) if taken >= 0 else np.inf
+        rounding[i] = rounded if width > 1 else 0.0
+    return draws, lost, rounding

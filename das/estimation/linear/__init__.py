@@ -1,0 +1,1 @@
+"""Best linear unbiased estimates on the tree, and their exact covariances."""

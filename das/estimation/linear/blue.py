@@ -1,0 +1,192 @@
+"""All the information: best linear unbiased estimates of every geounit from the measurements of every level.
+
+Up the spine, each geounit learns from its own measurements and from the sum of its children; down the spine, each child
+learns what its parent knows beyond that sum. Linear in the number of geounits, and exact (two-pass generalised least
+squares on a tree). Everything is a covariance and never an inverse of one, so that what is published exactly is simply
+a variance of zero. All of it happens in the basis of :mod:`das.estimation.linear.basis`, block by block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from das.errors import ConfigError, Problem
+from das.estimation.linear.basis import Basis, Blocks, Floats
+from das.estimation.problem import Measured, Quadratic
+from das.schema.query import Query
+
+__all__ = ["Exact", "Knowledge", "condition", "distance", "exact_share", "learn", "pass_down", "pool"]
+
+RELATIVE_ZERO = 1e-11
+"""Variances below this share of the largest are those of exactly known directions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """Unbiased estimates of some geounits, as coefficients, and their covariance, block by block.
+
+    The first axis of ``mean`` and of each block runs over the geounits.
+    """
+
+    mean: Floats  # geounits x cells
+    covariance: Blocks  # each geounits x size x size
+
+    def unit(self, index: int) -> Knowledge:
+        """One geounit's knowledge, as an array of one."""
+        return self.units(slice(index, index + 1))
+
+    def units(self, some: slice) -> Knowledge:
+        """Knowledge of some of the geounits."""
+        return Knowledge(self.mean[some], [block[some] for block in self.covariance])
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """A query's answers that are published exactly, one row per geounit."""
+
+    query: Query
+    values: NDArray[np.int64]
+
+
+def learn(basis: Basis, measured: tuple[Measured, ...], below: Knowledge | None, units: int, where: str) -> Knowledge:
+    """Combine the geounits' own measurements with what the sums of their children say.
+
+    With own information M (a sum of Gram matrices over variances) and vector h, and children's sum s with covariance S:
+    V = (I + S M)^-1 S and m = s + V (h - M s), which needs neither S nor M to be invertible. Leaves have no children:
+    V = M^-1.
+    """
+    weighted: Floats = np.zeros((units, basis.schema.size))
+    for each in measured:
+        weighted += each.query.adjoint(np.asarray(each.values, dtype=np.int64)) / each.variance
+    queries = [(each.query, 1.0 / each.variance) for each in measured]
+    vector = basis.to_coefficients(weighted)
+    if below is None:
+        alone = basis.inverse_information(queries)
+        if alone is None:
+            reason = 'information = "full" needs a measurement of the detailed query there'
+            raise ConfigError(Problem(where, reason, 'measure "detailed" at the lowest level, or use "level"'))
+        return Knowledge(basis.multiply(vector, alone), [np.broadcast_to(c, (units, *c.shape)) for c in alone])
+    own = basis.information(queries)
+    covariance: Blocks = [
+        _symmetric(np.asarray(np.linalg.solve(np.eye(len(m)) + s @ m, s)))
+        for m, s in zip(own, below.covariance, strict=True)
+    ]
+    innovation = vector - basis.multiply(below.mean, own)
+    return Knowledge(below.mean + basis.multiply(innovation, covariance), covariance)
+
+
+def condition(basis: Basis, known: Knowledge, facts: tuple[Exact, ...]) -> Knowledge:
+    """Take in answers that are published exactly.
+
+    With B an orthonormal basis of what the query sees of a block, and t the answers in it:
+    m += (t - B'm) (B'VB)^+ B'V and V -= VB (B'VB)^+ B'V.
+    """
+    mean, covariance, zero = known.mean.copy(), list(known.covariance), _zero(known.covariance)
+    for fact in facts:
+        target = basis.spread(fact.query, fact.values.astype(np.float64))
+        for at, (where, rows) in enumerate(zip(basis.where, basis.rows(fact.query), strict=True)):
+            if rows is None:
+                continue
+            block = covariance[at]
+            seen = block @ rows
+            gain = _inverse(rows.T @ seen, zero) @ _turned(seen)
+            mean[:, where] += (target[:, where] @ rows - mean[:, where] @ rows) @ gain
+            covariance[at] = _symmetric(block - seen @ gain)
+    return Knowledge(mean, covariance)
+
+
+def pool(known: Knowledge) -> Knowledge:
+    """Add up siblings: what they say of their parent."""
+    return Knowledge(
+        known.mean.sum(axis=0, keepdims=True), [block.sum(axis=0, keepdims=True) for block in known.covariance]
+    )
+
+
+def pass_down(basis: Basis, children: Knowledge, parent: Knowledge) -> Knowledge:
+    """Let children learn what the parent knows beyond their sum.
+
+    With S the sum of the children's covariances V and A = V S^+:
+    b = m + A (b_parent - sum of m) and T = V - A V + A T_parent A'.
+    """
+    total = pool(children)
+    surprise = parent.mean - total.mean
+    mean, covariance, zero = children.mean.copy(), [], _zero(total.covariance)
+    blocks = zip(basis.where, children.covariance, total.covariance, parent.covariance, strict=True)
+    for where, own, sum_, above in blocks:
+        share = own @ _inverse(sum_, zero)
+        mean[:, where] += surprise[:, where] @ _turned(share)
+        covariance.append(_symmetric(own - share @ own + share @ above @ _turned(share)))
+    return Knowledge(mean, covariance)
+
+
+def distance(basis: Basis, known: Knowledge, cells: NDArray[np.int64]) -> Quadratic:
+    """Write the squared distance from estimates, in units of their covariance, as a quadratic on some cells.
+
+    Cells left out are empty, which says something of those that are kept: that is the pull. In directions that are
+    known exactly the constraints decide, and any curvature gives the same solution; they get the smallest of the
+    others, so that the problem stays well conditioned.
+    """
+    precision, modulus = _precisions(known.covariance)
+    estimates = basis.to_cells(known.mean)
+    outside = estimates.copy()
+    outside[:, cells] = 0.0
+    pulled = basis.to_cells(basis.multiply(basis.to_coefficients(outside), precision))
+    one = [block[:1] for block in precision]
+    alike = all(
+        np.array_equal(np.broadcast_to(first, block.shape), block) for first, block in zip(one, precision, strict=True)
+    )
+    # Most pairs of cells are of few kinds; where they are not, each pair is a kind of its own.
+    few = basis.pairs <= len(cells) ** 2
+    chosen = one if alike else precision
+    kinds = basis.pair_of(cells) if few else np.arange(len(cells) ** 2).reshape(len(cells), -1)
+    table = basis.entries(chosen) if few else basis.kernel(cells, chosen).reshape(len(chosen[0]), -1)
+    return Quadratic(
+        curvature=table[0].take(kinds) if alike else table,
+        kinds=None if alike else kinds,
+        reference=estimates[:, cells],
+        pull=pulled[:, cells],
+        constant=float((outside * pulled).sum()),
+        modulus=modulus,
+    )
+
+
+def exact_share(covariance: Blocks, own: Floats, across: Floats) -> Floats:
+    """Multiply the pseudo-inverse of parts of some covariances with what lies beside them."""
+    return np.asarray(_inverse(own, _zero(covariance)) @ across)
+
+
+def _zero(covariance: Blocks) -> float:
+    """Below which a variance is that of an exactly known direction: a share of the largest of all blocks.
+
+    A block that is known altogether has rounding errors for entries, and nothing of its own to compare them with.
+    """
+    return RELATIVE_ZERO * max(float(np.abs(block).max()) for block in covariance)
+
+
+def _inverse(blocks: Floats, zero: float) -> Floats:
+    """Pseudo-inverse of covariances: exactly known directions give nothing."""
+    values, vectors = np.linalg.eigh(_symmetric(blocks))
+    inverse = np.where(values > zero, 1.0 / np.maximum(values, zero), 0.0)
+    return np.asarray((vectors * inverse[..., None, :]) @ _turned(vectors))
+
+
+def _precisions(covariance: Blocks) -> tuple[Blocks, float]:
+    spectra = [np.linalg.eigh(_symmetric(np.asarray(block))) for block in covariance]
+    largest = max(float(values.max()) for values, _ in spectra)
+    zero, smallest = _zero(covariance), 1.0 / largest
+    out = []
+    for values, vectors in spectra:
+        inverse = np.where(values > zero, 1.0 / np.maximum(values, zero), smallest)
+        out.append((vectors * inverse[..., None, :]) @ _turned(vectors))
+    return out, smallest * (1.0 - 1e-9)
+
+
+def _turned(blocks: Floats) -> Floats:
+    return np.swapaxes(blocks, -1, -2)
+
+
+def _symmetric(blocks: Floats) -> Floats:
+    return np.asarray((blocks + _turned(blocks)) / 2)

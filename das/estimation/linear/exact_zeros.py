@@ -1,0 +1,87 @@
+"""Cells that are known to be empty, as exact observations in the sweeps.
+
+A count is not negative, so where a sum is known to be zero, each of its cells is: a block without a nursing home has
+nobody of any age and race in one. That is far more than the sum says. Of the redistricting schema's 2,016 cells a block
+without group quarters keeps 252, and the noise of the others no longer enters the sums that their parents learn from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from das.estimation.linear.basis import Basis
+from das.estimation.linear.blue import Knowledge, exact_share
+from das.schema.limits import Limits
+
+__all__ = ["empty_cells", "without"]
+
+
+def empty_cells(basis: Basis, limits: Iterable[Limits], units: int) -> NDArray[np.bool_]:
+    """Say which cells the limits leave empty: geounits x combinations of the labels that the basis tells apart.
+
+    A limit on a query that keeps another attribute as well says nothing here; the constrained sweep keeps it all the
+    same.
+
+    Examples
+    --------
+    >>> from das.schema.query import parse_query
+    >>> from das.schema.schema import Attribute, Schema
+    >>> schema = Schema((Attribute("sex", ("f", "m")), Attribute("age", ("0-17", "18-64", "65+"))))
+    >>> age = parse_query(schema, "age")
+    >>> none = Limits(query=age, lower=np.zeros((1, 3), np.int64), upper=np.array([[0, 9, 0]]))
+    >>> empty_cells(Basis.of(schema, [age], [age]), [none], 1)
+    array([[ True, False,  True]])
+    """
+    shape = [size if at in basis.apart else 1 for at, size in enumerate(basis.schema.shape)]
+    cells = np.asarray(np.ravel_multi_index(tuple(np.indices(shape).reshape(len(shape), -1)), basis.schema.shape))
+    empty = np.zeros((units, math.prod(shape)), dtype=bool)
+    for each in limits:
+        kept = {at for at, factor in enumerate(each.query.factors) if not factor.is_everything}
+        if kept <= set(basis.apart):
+            empty |= (each.upper == 0)[:, each.query.group_of(cells)]
+    return empty
+
+
+def without(basis: Basis, known: Knowledge, empty: NDArray[np.bool_]) -> Knowledge:
+    """Take in that cells are empty.
+
+    With E the coefficients of the empty cells in a block and F the others,
+    m_F -= V_FE V_EE^+ m_E and V_FF -= V_FE V_EE^+ V_EF, and all that concerns E is zero.
+
+    Parameters
+    ----------
+    basis, known
+        What is known so far.
+    empty : ndarray of bool
+        As :func:`empty_cells` says it.
+    """
+    if not empty.any():
+        return known
+    mean, covariance = known.mean.copy(), [np.array(block) for block in known.covariance]
+    patterns, pattern_of = np.unique(empty, axis=0, return_inverse=True)
+    for number, pattern in enumerate(patterns):
+        units = np.flatnonzero(pattern_of.reshape(-1) == number)
+        for block, where, gone in zip(covariance, basis.where, _inside(basis, pattern), strict=True):
+            e, f = np.flatnonzero(gone), np.flatnonzero(~gone)
+            share = exact_share(known.covariance, block[np.ix_(units, e, e)], block[np.ix_(units, e, f)])
+            at = np.ix_(units, where.reshape(-1))
+            own = mean[at].reshape(len(units), *where.shape)
+            own[..., f] -= own[..., e] @ share
+            own[..., e] = 0.0
+            mean[at] = own.reshape(len(units), -1)
+            left = block[np.ix_(units, f, f)] - block[np.ix_(units, f, e)] @ share
+            block[units] = 0.0
+            block[np.ix_(units, f, f)] = (left + np.swapaxes(left, -1, -2)) / 2
+    return Knowledge(mean, covariance)
+
+
+def _inside(basis: Basis, pattern: NDArray[np.bool_]) -> Iterable[NDArray[np.bool_]]:
+    """For each kind of block, which of its coefficients are those of empty cells."""
+    for kind in basis.kinds:
+        inside = [at for at, outside in enumerate(kind) if not outside]
+        known = pattern.reshape([basis.schema.shape[at] if at in basis.apart else 1 for at in inside])
+        yield np.broadcast_to(known, [basis.axes[at].shared for at in inside]).reshape(-1)

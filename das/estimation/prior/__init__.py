@@ -1,0 +1,1 @@
+"""Priors for counts that the measurements say little about."""

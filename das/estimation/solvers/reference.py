@@ -1,0 +1,272 @@
+"""Nonnegative weighted least squares on one family: the readable reference, by cvxpy.
+
+    minimise    sum over children c and queries q of |Q_q x_c - y_cq|^2 / v_q
+    subject to  x >= 0,  sum over c of x_c = parent,  lower <= Q_q x_c <= upper
+
+(Abowd et al. 2022, "The 2020 Census Disclosure Avoidance System TopDown Algorithm", HDSR, section 4). Marginals are
+chained: each one is a variable of its own, summed from the coarsest variable that refines it, so that the quadratic is
+diagonal and the matrix has a few entries a column.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from das.estimation.grouping import Grouping, group_cells
+from das.estimation.problem import FamilyProblem, Measured, Solution
+from das.estimation.support import Known, free_cells, infeasible, known_groups
+from das.estimation.verify import VerificationError, require_feasible, residual, tolerance
+from das.schema.limits import NO_LIMIT
+
+__all__ = ["Solvers", "clean", "closed_form", "solve"]
+
+Solvers = tuple[tuple[str, dict[str, float]], ...]
+"""Names that cvxpy knows and their settings, in the order in which they are tried."""
+_SOLVERS: Solvers = (
+    ("PIQP", {"eps_abs": 1e-9, "eps_rel": 1e-10, "eps_duality_gap_abs": 1e-9, "eps_duality_gap_rel": 1e-10}),
+    ("CLARABEL", {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}),
+)
+
+
+def solve(problem: FamilyProblem, solvers: Solvers | None = None) -> Solution:
+    """Find the nonnegative least-squares solution of one family.
+
+    PIQP is the fastest on sparse sums and Clarabel on a dense curvature, each the other's stand-in.
+
+    Raises
+    ------
+    InfeasibleError
+        If the limits contradict one another or the parent; it names them.
+
+    Examples
+    --------
+    >>> from das.schema.schema import Attribute, Schema
+    >>> from das.schema.query import parse_query
+    >>> from das.estimation.problem import Measured
+    >>> schema = Schema((Attribute("sex", ("f", "m")),))
+    >>> noisy = Measured(query=parse_query(schema, "detailed"), values=np.array([[5, -3], [2, 6]]), variance=1.0)
+    >>> family = FamilyProblem(level="tract", geocodes=("1", "2"), cells=np.arange(2), parent=np.array([5, 4]),
+    ...                        measured=(noisy,), limits=())
+    >>> solve(family).x.round(6).tolist()
+    [[4.0, 0.0], [1.0, 4.0]]
+    """
+    known = known_groups(problem)
+    free = free_cells(problem, known)
+    closed = closed_form(problem, known, free)
+    if closed is not None:
+        return closed
+
+    program = _program(problem, known, free)
+    best: Solution | None = None
+    for name, settings in solvers or (_SOLVERS if problem.correlated is None else _SOLVERS[::-1]):
+        values, iterations = _run(program, name, settings)
+        if values is None:
+            continue
+        x: NDArray[np.float64] = np.zeros(problem.shape)
+        x[free] = values[: np.count_nonzero(free)]
+        x = clean(problem, x)
+        found = Solution(
+            x=x, solver=name.lower(), residual=residual(problem, known, x), gap=float("nan"), iterations=iterations
+        )
+        if best is None or found.residual < best.residual:
+            best = found
+        if found.residual <= tolerance(problem):
+            return found
+    contradiction = infeasible(problem)
+    if contradiction is not None:
+        raise contradiction
+    if best is None:
+        raise VerificationError(f"{problem.name}: no solver gave an answer, and yet there is one")
+    require_feasible(problem, known, best.x)
+    return best
+
+
+def closed_form(problem: FamilyProblem, known: tuple[Known, ...], free: NDArray[np.bool_]) -> Solution | None:
+    """Answer at once where there is nothing to choose: one free child for each cell, or none.
+
+    Also where there is nothing to find: a cell with people and no child that may have them.
+    """
+    if problem.parent is None:
+        if free.any():
+            return None
+        x: NDArray[np.float64] = np.zeros(problem.shape)
+    else:
+        choices = free.sum(axis=0)
+        if (choices > 1).any() and not ((choices == 0) & (problem.parent > 0)).any():
+            return None
+        x = np.where(free, problem.parent.astype(np.float64), 0.0)
+    missed = residual(problem, known, x)
+    if missed > 0:
+        raise infeasible(problem) or VerificationError(
+            f"{problem.name}: a constraint is missed by {missed:.2g} persons"
+        )
+    return Solution(x=x, solver="closed-form", residual=0.0, gap=0.0, iterations=0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """A quadratic program: minimise s' curvature s + 2 slope' s under linear rows on z = centre + s.
+
+    Around the measured values the objective is as small as the noise, which gives relative tolerances a meaning.
+    """
+
+    curvature: sparse.csc_array
+    slope: NDArray[np.float64]
+    centre: NDArray[np.float64]
+    positive: int  # the first so many variables are cells and not negative
+    equal: sparse.csr_array
+    equal_to: NDArray[np.float64]
+    bounded: NDArray[np.int64]  # variables with limits
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+
+
+def _program(problem: FamilyProblem, known: tuple[Known, ...], free: NDArray[np.bool_]) -> _Program:
+    n, m = problem.shape
+    child, cell = np.nonzero(free)
+    number = np.full((n, m), -1, dtype=np.int64)
+    number[child, cell] = np.arange(len(child))
+
+    measured = [(group_cells(q.query, problem.cells), q) for q in problem.measured]
+    layout = _Layout.of([g for g, _ in measured] + [facts.grouping for facts in known], n, number)
+
+    curvature, slope, centre = _objective(problem, layout, measured, number)
+    rows, right = [layout.chain], [np.zeros(layout.chain.shape[0])]
+    if problem.parent is not None:
+        rows.append(sparse.csr_array((np.ones(len(cell)), (cell, np.arange(len(cell)))), (m, layout.size)))
+        right.append(problem.parent.astype(np.float64))
+    bounded, lower, upper = [], [], []
+    for facts in known:
+        at = layout.variables(facts.grouping)
+        exact = (facts.lower == facts.upper) & (at >= 0)
+        fixed = at[exact]
+        rows.append(sparse.csr_array((np.ones(len(fixed)), (np.arange(len(fixed)), fixed)), (len(fixed), layout.size)))
+        right.append(facts.lower[exact].astype(np.float64))
+        loose = ~exact & (at >= 0) & ((facts.lower > 0) | (facts.upper < NO_LIMIT))
+        bounded.append(at[loose])
+        lower.append(facts.lower[loose])
+        upper.append(facts.upper[loose])
+    keep = [r for r in rows if r.shape[0]]
+    return _Program(
+        curvature=curvature,
+        slope=slope,
+        centre=centre,
+        positive=len(child),
+        equal=sparse.vstack(keep, format="csr") if keep else sparse.csr_array((0, layout.size)),
+        equal_to=np.concatenate(right),
+        bounded=np.concatenate([*bounded, np.zeros(0, dtype=np.int64)]),
+        lower=np.concatenate([*lower, np.zeros(0)]),
+        upper=np.concatenate([*upper, np.zeros(0)]),
+    )
+
+
+def _objective(
+    problem: FamilyProblem, layout: _Layout, measured: list[tuple[Grouping, Measured]], number: NDArray[np.int64]
+) -> tuple[sparse.csc_array, NDArray[np.float64], NDArray[np.float64]]:
+    """Squared misfits on the chained sums; or, for correlated estimates, their dense quadratic on the cells."""
+    slope = np.zeros(layout.size)
+    centre: NDArray[np.float64] = np.zeros(layout.size)
+    if problem.correlated is None:
+        precision = np.zeros(layout.size)
+        for grouping, query in measured:
+            at = layout.variables(grouping)
+            seen = at >= 0
+            precision[at[seen]] += 1.0 / query.variance
+            centre[at[seen]] += query.values[:, grouping.answers][seen] / query.variance
+        centre = np.divide(centre, precision, out=np.zeros_like(centre), where=precision > 0)
+        return sparse.diags_array(precision, format="csc"), slope, centre
+    free = number >= 0
+    centre[number[free]] = problem.correlated.reference[free]
+    # A cell that can only be zero is no variable, but it was estimated: the slope is that at the reference with it.
+    there = np.where(free, problem.correlated.reference, 0.0)
+    slope[number[free]] = problem.correlated.slope(there)[free]
+    blocks = [problem.correlated.block(child, np.flatnonzero(row)) for child, row in enumerate(free)]
+    rest = layout.size - sum(len(block) for block in blocks)
+    return sparse.csc_array(sparse.block_diag([*blocks, sparse.csc_array((rest, rest))], format="csc")), slope, centre
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where each partition's sums stand among the variables, and the rows that chain them."""
+
+    size: int
+    nodes: tuple[tuple[Grouping, NDArray[np.int64]], ...]
+    chain: sparse.csr_array
+
+    @classmethod
+    def of(cls, groupings: list[Grouping], n: int, number: NDArray[np.int64]) -> _Layout:
+        m = number.shape[1]
+        nodes = [(Grouping(np.arange(m), np.arange(m)), number)]
+        size = int(number.max(initial=-1)) + 1
+        row, column, sign, count = [], [], [], 0
+        for grouping in sorted(groupings, key=lambda g: -g.size):
+            if any(node.size == grouping.size and np.array_equal(node.index, grouping.index) for node, _ in nodes):
+                continue
+            finer = ((at, node.coarsen(grouping)) for node, at in reversed(nodes))
+            at, into = next((at, into) for at, into in finer if into is not None)
+            # A group none of whose cells is free has no variable: its sum is zero.
+            reached = np.zeros((n, grouping.size), dtype=bool)
+            c, g = np.nonzero(at >= 0)
+            reached[c, into[g]] = True
+            here = np.where(reached, size + np.cumsum(reached).reshape(reached.shape) - 1, -1)
+            equation = np.where(reached, here - size + count, -1)
+            row += [equation[c, into[g]], equation[reached]]
+            column += [at[c, g], here[reached]]
+            sign += [np.ones(len(c)), -np.ones(np.count_nonzero(reached))]
+            nodes.append((grouping, here))
+            size += int(reached.sum())
+            count += int(reached.sum())
+        if not row:
+            return cls(size, tuple(nodes), sparse.csr_array((0, size)))
+        entries = (np.concatenate(sign), (np.concatenate(row), np.concatenate(column)))
+        return cls(size, tuple(nodes), sparse.csr_array(entries, (count, size)))
+
+    def variables(self, grouping: Grouping) -> NDArray[np.int64]:
+        """Variable of each child and group, -1 where the sum can only be zero."""
+        for node, at in self.nodes:
+            if node.size == grouping.size and np.array_equal(node.index, grouping.index):
+                return at
+        raise KeyError("a partition that was not laid out")
+
+
+def _run(program: _Program, solver: str, settings: dict[str, float]) -> tuple[NDArray[np.float64] | None, int]:
+    # Loading cvxpy takes most of a second, which a command that solves nothing need not wait for.
+    import cvxpy as cp
+    from cvxpy.atoms.quad_form import quad_form
+
+    step, centre = cp.Variable(len(program.slope)), program.centre
+    loss = quad_form(step, program.curvature, assume_PSD=True) + 2.0 * program.slope @ step
+    rows = [step[: program.positive] >= -centre[: program.positive]]
+    if program.equal.shape[0]:
+        rows.append(program.equal @ step == program.equal_to - program.equal @ centre)
+    bounded, from_centre = step[program.bounded], centre[program.bounded]
+    low, high = program.lower > 0, program.upper < NO_LIMIT
+    if low.any():
+        rows.append(bounded[low] >= (program.lower - from_centre)[low])
+    if high.any():
+        rows.append(bounded[high] <= (program.upper - from_centre)[high])
+    task = cp.Problem(cp.Minimize(loss), rows)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an inaccurate solution is judged by its residual, not by a warning
+            task.solve(solver=solver, **settings)  # type: ignore[no-untyped-call]
+    except cp.error.SolverError:
+        return None, 0
+    if step.value is None or not np.isfinite(step.value).all():
+        return None, 0
+    return centre + np.asarray(step.value, dtype=np.float64), int(task.solver_stats.num_iters or 0)
+
+
+def clean(problem: FamilyProblem, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Make what holds up to a solver's tolerance hold up to rounding: no negative count, sums equal to the parent."""
+    x = np.maximum(x, 0.0)
+    if problem.parent is None:
+        return x
+    sums = x.sum(axis=0)
+    x *= np.divide(problem.parent, sums, out=np.ones_like(sums), where=sums > 0)
+    return x

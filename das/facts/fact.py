@@ -1,0 +1,60 @@
+"""One public fact: what is known of a query's answers at each geounit of a level, and where it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from das.schema.limits import NO_LIMIT, Limits
+from das.schema.query import Query
+
+__all__ = ["Declared", "Fact", "Facts", "Sign", "limits_of", "tighter"]
+
+Sign = Literal["=", ">=", "<="]
+Facts = dict[str, tuple["Fact", ...]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fact:
+    """Public values of one query for each geounit of a level; ``NO_LIMIT`` where an upper bound says nothing."""
+
+    query: Query
+    sign: Sign
+    values: NDArray[np.int64]  # units x query.size
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Declared:
+    """A fact as it was declared: at one level, from a source, and whether its values may be shown."""
+
+    level: str
+    fact: Fact
+    source: str
+    shown: bool = True
+
+
+def limits_of(facts: tuple[Fact, ...], units: slice) -> tuple[Limits, ...]:
+    """Bring the facts on each query together as one pair of limits, for some geounits of a level."""
+    out: dict[str, Limits] = {}
+    for fact in facts:
+        values = fact.values[units]
+        known = out.get(fact.query.name)
+        lower = known.lower if known else np.zeros_like(values)
+        upper = known.upper if known else np.full_like(values, NO_LIMIT)
+        if fact.sign in ("=", ">="):
+            lower = np.maximum(lower, np.where(values < NO_LIMIT, values, 0))
+        if fact.sign in ("=", "<="):
+            upper = np.minimum(upper, values)
+        out[fact.query.name] = Limits(query=fact.query, lower=lower, upper=upper)
+    return tuple(out.values())
+
+
+def tighter(one: Fact, other: Fact | None) -> Fact:
+    """Bring two facts of one query and sign together."""
+    if other is None:
+        return one
+    pick = np.maximum if one.sign == ">=" else np.minimum
+    return Fact(one.query, one.sign, pick(one.values, other.values))

@@ -1,0 +1,280 @@
+"""What a parent must satisfy so that its children can always be served; ``estimation/feasibility.md`` has the proofs.
+
+The sums of the children's limits are necessary. Where two nested queries are limited they need not suffice: two blocks
+of one person each, of which one has beds of kinds a and b and the other of kinds c and d, cannot house a parent's one
+person in a and one in b, though no kind and no total exceeds its sum. What is missing is a limit on a and b together.
+Here the sums over all sets of answers are carried up the spine, and the limits that the plain sums do not imply are
+added to the facts. Where no limits on sums can do it, nothing may be measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from das.errors import Problem
+from das.facts.attainable import Attainable
+from das.facts.components import Part, parts_of
+from das.facts.fact import Fact, Facts, limits_of, tighter
+from das.schema.limits import NO_LIMIT, Limits
+from das.schema.query import Query, parse_query
+from das.schema.selection import select
+from geography import Spine
+from geography.summation import sum_ranges
+
+__all__ = ["Upsweep", "sweep_up"]
+
+MOST_ELEMENTS = 10
+"""All sets of so many answers are still few: 1,024."""
+_AT_ONCE = 1 << 21
+"""Sets times geounits that are looked at together."""
+_LONGEST_NAME = 200
+
+
+@dataclass(slots=True)
+class Upsweep:
+    """What came of carrying the limits up: facts that suffice, what cannot be guaranteed, and who cannot be served."""
+
+    facts: Facts
+    refused: list[Problem] = field(default_factory=list)
+    hopeless: dict[str, NDArray[np.int64]] = field(default_factory=dict)  # level to geounits; the lowest level only
+
+
+def sweep_up(facts: Facts, spine: Spine) -> Upsweep:
+    """Add to each level's facts what its geounits need so that every family below them can be solved."""
+    found = Upsweep(dict(facts))
+    boxes: dict[str, list[int]] = {}
+    for part in parts_of(facts, spine):
+        if part.box is not None:
+            boxes.setdefault(part.box[0], []).append(part.box[1])
+        elif part.elements <= MOST_ELEMENTS:
+            _carry(part, spine, found)
+        else:
+            for name, limited in part.answers.items():
+                _carry_boxes(name, np.array([answer for answer, _ in limited]), spine, found)
+            found.refused += _unless_boxes(part, found.facts, spine)
+    for name, answers in boxes.items():
+        _carry_boxes(name, np.array(answers), spine, found)
+    return found
+
+
+def _carry(part: Part, spine: Spine, found: Upsweep) -> None:
+    """Carry the attainable sums of one part up the spine, level by level."""
+    below: Attainable | None = None
+    inexact: NDArray[np.bool_] = np.zeros(spine.size(spine.levels[-1]), dtype=bool)
+    for at in reversed(range(len(spine.levels))):
+        level = spine.levels[at]
+        limits = limits_of(found.facts[level], slice(None))
+        if below is not None:
+            found.facts[level] = _completed(part, found, level, limits, below)
+        if at == 0:
+            return
+        offsets = spine.first_child(spine.levels[at - 1])
+        above, doubtful, empty = _of_parents(part, limits, below, inexact, offsets)
+        alone = np.repeat(np.diff(offsets) == 1, np.diff(offsets))
+        refused = doubtful & ~alone
+        if refused.any():
+            found.refused.append(_refusal(part, spine, level, int(np.flatnonzero(refused)[0])))
+        if empty.any():
+            earlier = found.hopeless.get(level, np.zeros(0, dtype=np.int64))
+            found.hopeless[level] = np.union1d(earlier, np.flatnonzero(empty))
+        if refused.any() or empty.any():
+            return
+        below, inexact = above, np.logical_or.reduceat(doubtful, offsets[:-1])
+
+
+def _carry_boxes(name: str, answers: NDArray[np.int64], spine: Spine, found: Upsweep) -> None:
+    """Carry answers that overlap with no other: each is an interval, and intervals add up."""
+    low, high = np.zeros(1, dtype=np.int64), NO_LIMIT
+    for at in reversed(range(len(spine.levels))):
+        level = spine.levels[at]
+        limits = {limit.query.name: limit for limit in limits_of(found.facts[level], slice(None))}
+        if name not in limits:
+            continue  # nothing is limited here or below
+        limit = limits[name]
+        least, most = limit.lower.copy(), limit.upper.copy()
+        least[:, answers] = np.maximum(least[:, answers], low)
+        most[:, answers] = np.minimum(most[:, answers], high)
+        facts = {(fact.query.name, fact.sign): fact for fact in found.facts[level]}
+        if (most < limit.upper).any():
+            facts[name, "<="] = tighter(Fact(limit.query, "<=", most), facts.get((name, "<=")))
+        if (least > limit.lower).any():
+            facts[name, ">="] = tighter(Fact(limit.query, ">=", least), facts.get((name, ">=")))
+        found.facts[level] = tuple(facts.values())
+        empty = np.flatnonzero((least > most)[:, answers].any(axis=1) | _nobody_can(limit.query, least, answers))
+        if len(empty):
+            found.hopeless[level] = np.union1d(found.hopeless.get(level, empty), empty)
+            return
+        if at:
+            offsets = spine.first_child(spine.levels[at - 1])
+            low = sum_ranges(least[:, answers], offsets)
+            high = np.minimum(sum_ranges(most[:, answers], offsets), NO_LIMIT)
+
+
+def _nobody_can(query: Query, least: NDArray[np.int64], answers: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Find geounits that must have people in an answer of structural zeros alone."""
+    reached = np.zeros(query.size, dtype=bool)
+    reached[query.index[query.schema.possible]] = True
+    never = answers[~reached[answers]]
+    return np.asarray((least[:, never] > 0).any(axis=1))
+
+
+def _of_parents(
+    part: Part,
+    limits: tuple[Limits, ...],
+    below: Attainable | None,
+    inexact: NDArray[np.bool_],
+    offsets: NDArray[np.int64],
+) -> tuple[Attainable, NDArray[np.bool_], NDArray[np.bool_]]:
+    """Impose a level's limits and sum over each family, some families at a time.
+
+    Returns what the parents can have, and which geounits are told inexactly, or cannot be served.
+    """
+    sums, doubtful, empty = [], inexact.copy(), np.zeros_like(inexact)
+    most = max(1, _AT_ONCE >> part.elements)
+    first = 0
+    while first < len(offsets) - 1:
+        last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + most, side="right")) - 1)
+        units = slice(int(offsets[first]), int(offsets[last]))
+        count = units.stop - units.start
+        here = (
+            Attainable.anything(count, part.elements)
+            if below is None
+            else Attainable(below.least[units], below.most[units])
+        )
+        here, missed = here.within(part.limits(limits, units))
+        doubtful[units] |= missed
+        empty[units] = here.empty
+        sums.append(here.summed(offsets[first : last + 1] - offsets[first]))
+        first = last
+    return (
+        Attainable(np.concatenate([s.least for s in sums]), np.concatenate([s.most for s in sums])),
+        doubtful,
+        empty,
+    )
+
+
+def _completed(
+    part: Part, found: Upsweep, level: str, limits: tuple[Limits, ...], below: Attainable
+) -> tuple[Fact, ...]:
+    """Add to a level's facts what the children can have and the facts do not yet imply."""
+    units, everything = slice(None), below.most.shape[1] - 1
+    facts = {(fact.query.name, fact.sign): fact for fact in found.facts[level]}
+    free = Attainable.anything(len(below.most), part.elements)
+    said, _ = free.within(part.limits(limits, units))
+    if not _short(said, below).any():
+        return found.facts[level]
+    for name, answers in part.answers.items():
+        for fact in _facts_on(part.queries[name], answers, said, below):
+            facts[name, fact.sign] = tighter(fact, facts.get((name, fact.sign)))
+    said, _ = free.within(part.limits(limits_of(tuple(facts.values()), units), units))
+    short = _short(said, below)
+    fixed = bool((below.least[:, everything] == below.most[:, everything]).all())
+    for members in np.flatnonzero(short.any(axis=0)).tolist():
+        bits = [1 << bit for bit in range(part.elements) if members >> bit & 1]
+        # With a total that is known, the most of a set is the total without the least of the others.
+        upper = said.most[:, members] > below.most[:, members]
+        lower = (said.least[:, members] < below.least[:, members]) & (not fixed)
+        # What the limits on one element and on the others say together need not be said; one alone says it itself.
+        for bit in bits if len(bits) > 1 else ():
+            upper &= below.most[:, members] != below.most[:, members ^ bit] + below.most[:, bit]
+            lower &= below.least[:, members] != below.least[:, members ^ bit] + below.least[:, bit]
+        if not (upper.any() or lower.any()):
+            continue
+        query = _joint(part, members)
+        if len(query.name) > _LONGEST_NAME:
+            reason = f"the limits on {part.names} ask for joint limits on too many answers"
+            found.refused.append(Problem(f"facts at {level}", reason, _REMEDY))
+            break
+        for fact in _facts_on(query, [(0, members)], said, below, upper, lower):
+            facts[query.name, fact.sign] = fact
+    return tuple(facts.values())
+
+
+def _short(said: Attainable, below: Attainable) -> NDArray[np.bool_]:
+    return np.asarray((said.most > below.most) | (said.least < below.least))
+
+
+def _facts_on(
+    query: Query,
+    answers: list[tuple[int, int]],
+    said: Attainable,
+    below: Attainable,
+    upper: NDArray[np.bool_] | None = None,
+    lower: NDArray[np.bool_] | None = None,
+) -> Iterator[Fact]:
+    """Give the facts of a query where they say more than is said already."""
+    most = np.full((len(below.most), query.size), NO_LIMIT)
+    least = np.zeros_like(most)
+    for answer, members in answers:
+        less = said.most[:, members] > below.most[:, members] if upper is None else upper
+        more = said.least[:, members] < below.least[:, members] if lower is None else lower
+        most[less, answer] = below.most[less, members].astype(np.int64)
+        least[more, answer] = below.least[more, members].astype(np.int64)
+    if (most < NO_LIMIT).any():
+        yield Fact(query, "<=", most)
+    if least.any():
+        yield Fact(query, ">=", least)
+
+
+def _joint(part: Part, members: int) -> Query:
+    """Find the coarsest query whose answers make up a set of elements, and select them."""
+    inside = (part.element >= 0) & ((members >> np.maximum(part.element, 0)) & 1 > 0)
+    possible = next(iter(part.queries.values())).schema.possible
+    for query in sorted(part.queries.values(), key=lambda query: query.size):
+        chosen = np.unique(query.index[inside])
+        if inside[possible & np.isin(query.index, chosen)].all():
+            return select(query, tuple(chosen.tolist()))
+    cells = parse_query(query.schema, "detailed")
+    return select(cells, tuple(np.flatnonzero(inside).tolist()))
+
+
+_REMEDY = (
+    "limit one query, or queries of which each refines the next and none between two others, "
+    'below the top; or limit some of them at the top alone; or accept with `estimate.split = "attempted"` that a '
+    "family may end the run"
+)
+
+
+def _refusal(part: Part, spine: Spine, level: str, unit: int) -> Problem:
+    reason = (
+        f"the limits on {part.names} do not nest: whether the counts above {level} can be split among its geounits "
+        "would be known only when they have been drawn"
+    )
+    return Problem(f"{level} {spine.geocodes(level)[unit]}", reason, _REMEDY)
+
+
+def _unless_boxes(part: Part, facts: Facts, spine: Spine) -> Iterator[Problem]:
+    """Refuse many answers that are limited together, unless one query at each level says it all: boxes add up."""
+    for at in range(1, len(spine.levels)):
+        level = spine.levels[at]
+        if (np.diff(spine.first_child(spine.levels[at - 1])) == 1).all():
+            continue
+        says = [
+            limit
+            for limit in limits_of(facts[level], slice(None))
+            if limit.query.name in part.answers and ((limit.lower > 0) | (limit.upper < NO_LIMIT)).any()
+        ]
+        left = [limit for limit in says if not any(_implied(limit, by) for by in says if by is not limit)]
+        if len(left) > 1:
+            names = " and ".join(repr(limit.query.name) for limit in left)
+            reason = f"the limits on {names} overlap in {part.elements} kinds of answers, which are too many to combine"
+            yield Problem(f"facts at {level}", reason, f"bring them to at most {MOST_ELEMENTS}, or {_REMEDY}")
+            return
+
+
+def _implied(coarse: Limits, fine: Limits) -> bool:
+    """Whether the limits of a finer query imply those of a coarser one at every geounit."""
+    if fine.query.size <= coarse.query.size or not fine.query.refines(coarse.query):
+        return False
+    into = np.zeros(fine.query.size, dtype=np.int64)
+    into[fine.query.index] = coarse.query.index
+    reached = np.unique(fine.query.index[fine.query.schema.possible])
+    lower, upper = np.zeros_like(coarse.lower.T), np.zeros_like(coarse.upper.T)
+    np.add.at(lower, into[reached], fine.lower.T[reached])
+    np.add.at(upper, into[reached], fine.upper.T[reached])
+    implied = (coarse.lower <= lower.T) & (coarse.upper >= upper.T)
+    return bool(implied.all())

@@ -1,0 +1,168 @@
+"""TOML to plan: the only module that knows file syntax, and it reports everything that is wrong at once."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import tomli_w
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from das.errors import ConfigError, Problem
+from das.plan import presets
+from das.plan.plan import Plan
+from das.plan.resolve import Problems, resolve
+from das.plan.settings import (
+    Settings,
+)
+from das.plan.tree_of_counts import layers_of
+from geography.problem_list import nearest
+
+__all__ = ["load", "to_toml"]
+
+
+def load(path: str | Path) -> Plan:
+    """Read a config, or the name of a preset, and resolve it into a plan; no record is read.
+
+    Raises
+    ------
+    ConfigError
+        With one problem per mistake, each naming its key and, for an unknown one, the nearest that exists.
+    """
+    name = str(path)
+    if name in presets.names() and not Path(path).exists():
+        content, source = _preset_content(name), presets.path(name)
+    else:
+        content, source = _read(Path(path)), Path(path).resolve()
+    problems = Problems(source.name)
+    _merge_presets(content, problems)
+    resolved = resolve(_sound_sections(content, problems), problems)
+    if problems.found:
+        raise ConfigError(problems.found)
+    plan = Plan(settings=Settings.model_validate(content), source=source, **resolved)
+    if plan.is_congenial:
+        layers_of(plan)  # refuses what is no tree of counts
+    return plan
+
+
+def _preset_content(name: str) -> dict[str, Any]:
+    """Make a config of a preset alone, for looking at: the files it names are nowhere, so it cannot run."""
+    shipped = presets.read(name)
+    return {
+        "release": {"name": shipped["name"], "product": shipped["source"], "with": shipped.get("with", [])},
+        "input": {"microdata": "records.csv"},
+        "geography": {
+            "levels": [{"name": level} for level in shipped["strategy"]["geolevels"]],
+            "crosswalk": "geo.csv",
+        },
+        **{
+            section: shipped[section]
+            for section in ("privacy", "schema", "strategy", "invariant", "estimate")
+            if section in shipped
+        },
+    }
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except FileNotFoundError:
+        raise ConfigError(Problem(str(path), "there is no such file", "`das init DIR` writes a starter")) from None
+    except IsADirectoryError:
+        raise ConfigError(Problem(str(path), "is a folder", "name the config file in it")) from None
+    except OSError as error:
+        raise ConfigError(Problem(str(path), f"cannot be read ({error.strerror})")) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(Problem(path.name, f"is not valid TOML: {error}")) from None
+
+
+def _merge_presets(content: dict[str, Any], problems: Problems) -> None:
+    """Let ``preset`` stand for the tables it names; a key written beside it wins."""
+    for section in ("schema", "strategy"):
+        own = content.get(section)
+        if not isinstance(own, dict) or own.get("preset") is None:
+            continue
+        name = own["preset"]
+        if name not in presets.names():
+            problems.add(f"{section}.preset", f"there is no preset {name!r}", nearest(str(name), presets.names()))
+            continue
+        content[section] = _over(presets.read(name).get(section, {}), own)
+        if section == "strategy":
+            estimate = content.get("estimate", {})
+            if isinstance(estimate, dict):
+                content["estimate"] = {**presets.read(name).get("estimate", {}), **estimate}
+
+
+def _over(shipped: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """What is written beside a preset wins; own geolevels take the preset's queries for the levels that are here."""
+    merged = {**shipped, **own}
+    geolevels, queries = own.get("geolevels"), own.get("queries", {})
+    if isinstance(geolevels, dict) and isinstance(queries, dict):
+        here = {level: table for level, table in shipped["queries"].items() if level in geolevels}
+        merged["queries"] = here | queries
+        passes = shipped.get("passes", {})
+        merged["passes"] = {level: order for level, order in passes.items() if level in (*geolevels, "all")}
+    return merged
+
+
+def _sound_sections(content: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
+    """Note what is wrong with the shape of each section; return those with which one can go on looking."""
+    try:
+        Settings.model_validate(content)
+    except ValidationError as error:
+        for item in error.errors():
+            loc = item["loc"]
+            key = ".".join(str(part + 1) if isinstance(part, int) else str(part) for part in loc)
+            if item["type"] == "extra_forbidden":
+                known = _known_keys(loc[:-1])
+                problems.add(key, "unknown key", nearest(str(loc[-1]), known))
+            elif item["type"] == "missing":
+                problems.add(key, "is missing", _REMEDY.get(str(loc[0]), ""))
+            else:
+                problems.add(key, item["msg"].removeprefix("Value error, "))
+    sections: dict[str, Any] = {f.alias or name: f.annotation for name, f in Settings.model_fields.items()}
+    return {
+        name: TypeAdapter(sections[name]).validate_python(value)
+        for name, value in content.items()
+        if name in sections and name not in problems.faulty
+    }
+
+
+_REMEDY = {
+    "release": 'give the release a name: [release] name = "..."',
+    "privacy": 'say the framework and its budget: [privacy] framework = "zcdp", rho = "1/2"',
+    "geography": "say the levels of the spine and the file that lists its leaves",
+    "schema": "list the attributes, or name a preset",
+    "strategy": "give the shares of the budget, or name a preset",
+}
+
+
+def _known_keys(loc: tuple[int | str, ...]) -> list[str]:
+    """Walk the settings classes to the section at ``loc`` and list what it accepts."""
+    model: type[BaseModel] = Settings
+    for part in loc:
+        if isinstance(part, int):
+            continue
+        fields = {field.alias or name: field for name, field in model.model_fields.items()}
+        if part not in fields:
+            return []
+        model = next(_models_in(fields[part].annotation), model)
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models_in(argument)
+
+
+def to_toml(settings: Settings) -> str:
+    """Write resolved settings as TOML: what a release folder keeps of its config.
+
+    Paths stay as they were written, so the text names no folder of the machine that ran it.
+    """
+    return tomli_w.dumps(settings.model_dump(mode="json", by_alias=True, exclude_none=True))

@@ -1,0 +1,313 @@
+"""The shape of a config: frozen sections that know their keys and refuse every other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+
+from das.schema.query import Neighbours
+
+__all__ = [
+    "AreaSettings",
+    "AttributeSettings",
+    "BoundSettings",
+    "CellSettings",
+    "EstimateSettings",
+    "GeographySettings",
+    "InputSettings",
+    "InvariantSettings",
+    "LevelSettings",
+    "OutputSettings",
+    "PrivacySettings",
+    "PublishedSettings",
+    "ReleaseSettings",
+    "SchemaSettings",
+    "Settings",
+    "StrategySettings",
+    "StructuralZeroSettings",
+]
+
+
+def exact_rational(value: Any) -> Fraction:
+    """Read a whole number or a string such as ``"104/4099"``; a float has already lost what it meant.
+
+    Examples
+    --------
+    >>> exact_rational("104/4099")
+    Fraction(104, 4099)
+    >>> exact_rational(0.1)
+    Traceback (most recent call last):
+    ValueError: 0.1 is a float; write an exact fraction as a string, for example "1/10"
+    """
+    if isinstance(value, Fraction):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | str | float):
+        raise ValueError('must be a whole number or a fraction in quotes, for example "1/10"')
+    if isinstance(value, float):
+        near = Fraction(value).limit_denominator(10**6) if value == value and abs(value) < 1e9 else ""
+        raise ValueError(f'{value!r} is a float; write an exact fraction as a string, for example "{near or "1/10"}"')
+    if isinstance(value, str) and (len(value) > 200 or re.search(r"[eE][+-]?\d{3}", value)):
+        raise ValueError("has more digits than a share or a budget can need")
+    try:
+        return Fraction(value)
+    except (ValueError, ZeroDivisionError):
+        raise ValueError(f'{value!r} is no fraction; write for example "104/4099"') from None
+
+
+Rational = Annotated[Fraction, BeforeValidator(exact_rational), PlainSerializer(str)]
+
+
+def text_list(value: Any) -> Any:
+    """Let one string stand for a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
+TextList = Annotated[tuple[str, ...], BeforeValidator(text_list)]
+
+
+class Section(BaseModel):
+    """A part of the config: frozen, and unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, validate_default=True)
+
+
+class ReleaseSettings(Section):
+    """What the release is called, and the configs or presets that are released with it as one product."""
+
+    name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$")
+    product: str = ""
+    with_: TextList = Field(default=(), alias="with")
+
+
+class PrivacySettings(Section):
+    """How much may be learnt, in which currency, about whom."""
+
+    framework: Literal["zcdp", "pure"] = "zcdp"
+    rho: Rational | None = None
+    epsilon: Rational | None = None
+    delta: Rational = Fraction(1, 10**10)
+    unit: str = "person"
+    neighbours: Neighbours = Neighbours.REPLACE
+
+    @model_validator(mode="after")
+    def _currency(self) -> PrivacySettings:
+        needed, other = ("rho", "epsilon") if self.framework == "zcdp" else ("epsilon", "rho")
+        if getattr(self, needed) is None or getattr(self, other) is not None:
+            raise ValueError(f"framework {self.framework!r} takes its budget from `{needed}` (and not `{other}`)")
+        if self.budget <= 0:
+            raise ValueError(f"`{needed}` must be positive")
+        if not 0 < self.delta < 1:
+            raise ValueError("`delta` must lie strictly between 0 and 1")
+        return self
+
+    @property
+    def budget(self) -> Fraction:
+        """The whole budget in the currency of the framework."""
+        amount = self.rho if self.framework == "zcdp" else self.epsilon
+        return amount if amount is not None else Fraction(0)
+
+
+class CellSettings(Section):
+    """One column of a wide count file: which cell it counts, and a column to take off first (a nested total)."""
+
+    column: str
+    minus: str | None = None
+    labels: Mapping[str, str]
+
+
+class InputSettings(Section):
+    """Where the confidential data are, and how their columns map to the schema."""
+
+    microdata: TextList = ()
+    histograms: TextList = ()
+    geocode: TextList = ("geocode",)
+    columns: Mapping[str, str] = {}
+    values: Mapping[str, Mapping[str, str]] = {}
+    count: str = "count"
+    cell: tuple[CellSettings, ...] = ()
+    dataset: str = "data"
+    ledger: str | None = None
+    budget: Rational | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> InputSettings:
+        if bool(self.microdata) == bool(self.histograms):
+            raise ValueError("give either `microdata` (one row per record) or `histograms` (counts), not both or none")
+        if self.cell and not self.histograms:
+            raise ValueError("`cell` describes columns of `histograms`")
+        if not all(self.files):
+            raise ValueError("the name of a file is blank")
+        if self.budget is not None and self.budget <= 0:
+            raise ValueError("`budget`, all that may ever be spent on the data set, must be positive")
+        return self
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The patterns of the confidential files, whichever kind they are."""
+        return self.microdata or self.histograms
+
+
+class LevelSettings(Section):
+    """One level of the spine: its name (its column, in a wide crosswalk) and the width of its part of a geocode."""
+
+    name: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")
+    width: int | None = Field(default=None, ge=1)
+
+
+class AreaSettings(Section):
+    """One kind of area off the spine."""
+
+    name: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")
+    file: str
+    area: str = "area"
+    geocode: str = "geocode"
+
+
+class GeographySettings(Section):
+    """The spine, from a list of fixed-width geocodes or from a crosswalk; public, and never taken from the data."""
+
+    levels: tuple[LevelSettings, ...] = Field(min_length=1)
+    units: str | None = None
+    column: str = "geocode"
+    crosswalk: str | None = None
+    layout: Literal["wide", "edges"] = "wide"
+    nested: bool = False
+    areas: tuple[AreaSettings, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_source(self) -> GeographySettings:
+        if bool(self.units) == bool(self.crosswalk):
+            raise ValueError(
+                "give either `units` (a file that lists every leaf's fixed-width geocode, the empty ones too) "
+                "or `crosswalk`"
+            )
+        if self.units and any(level.width is None for level in self.levels):
+            raise ValueError("with `units`, each level needs the `width` of its part of the geocode")
+        names = [level.name for level in self.levels]
+        if len(set(names)) != len(names):
+            raise ValueError("each level needs a name of its own")
+        clash = {area.name for area in self.areas} & set(names)
+        if clash:
+            raise ValueError(f"{clash.pop()!r} names a level and an area")
+        return self
+
+
+class AttributeSettings(Section):
+    """One attribute, its labels in order, and its recodes (name to groups of labels)."""
+
+    name: str
+    labels: tuple[str, ...] = Field(min_length=1)
+    recodes: Mapping[str, Mapping[str, tuple[str, ...]]] = {}
+
+
+class StructuralZeroSettings(Section):
+    """Cells in which nobody can be."""
+
+    name: str
+    labels: Mapping[str, TextList]
+
+
+class SchemaSettings(Section):
+    """The attributes, or the preset that has them."""
+
+    preset: str | None = None
+    attribute: tuple[AttributeSettings, ...] = ()
+    structural_zero: tuple[StructuralZeroSettings, ...] = ()
+
+
+class StrategySettings(Section):
+    """Shares of the budget; ``queries.all`` serves each level that has no table of its own.
+
+    ``passes`` is the order that belongs to a preset's queries: that of ``estimate.passes`` where it says nothing.
+    """
+
+    preset: str | None = None
+    geolevels: Mapping[str, Rational] = {}
+    queries: Mapping[str, Mapping[str, Rational]] = {}
+    passes: Mapping[str, tuple[TextList, ...]] = {}
+
+
+class InvariantSettings(Section):
+    """A query published exactly at a level."""
+
+    query: str
+    level: str
+    reason: str
+
+
+class BoundSettings(Section):
+    """A bound on a query at a level, from a public file with a column per answer; ``factor`` scales its numbers.
+
+    ``missing`` says what an upper bound is for a geounit without a row: ``"zero"`` (nobody may be there) or
+    ``"unlimited"`` (nothing is known). Without it, a row that is missing is a problem.
+    """
+
+    query: str
+    level: str
+    sense: Literal["<=", ">="]
+    source: str
+    geocode: str = "geocode"
+    factor: int = Field(default=1, ge=1, le=10**6)
+    missing: Literal["zero", "unlimited"] | None = None
+    reason: str = ""
+
+
+class PublishedSettings(Section):
+    """A table that was released before and must be matched: a release folder, or a file keyed by geocode."""
+
+    query: str
+    level: str
+    source: str
+    geocode: str = "GEOID"
+    reason: str = ""
+
+
+class EstimateSettings(Section):
+    """How measurements become counts.
+
+    ``passes`` says, for a level or for ``all``, which queries are estimated first: lists of their names, in order. What
+    is not named comes last. Each pass keeps the answers of the one before it. Only for ``information = "level"``.
+
+    ``split`` says what to do where the facts leave open whether every parent's counts can be split among its children:
+    ``"guaranteed"`` refuses before anything is measured, ``"attempted"`` lets a family end the run if it comes to that.
+
+    ``expect`` says what is assumed of cells with so few people that measurements say next to nothing about them:
+    ``"sharing"``, that they share out as others do, as far as this is seen to hold (:mod:`das.estimation.prior.sparse_cells`), or
+    ``"nothing"``. Only for ``information = "full"``; linear estimates and their intervals never contain it.
+    """
+
+    engine: Literal["nonnegative-l2", "congenial"] = "nonnegative-l2"
+    information: Literal["full", "level"] = "full"
+    solver: Literal["fast", "cvxpy"] = "fast"
+    passes: Mapping[str, tuple[TextList, ...]] = {}
+    split: Literal["guaranteed", "attempted"] = "guaranteed"
+    expect: Literal["sharing", "nothing"] = "sharing"
+
+
+class OutputSettings(Section):
+    """Which products to write; ``tables`` is a list of queries."""
+
+    tables: TextList | None = None
+    microdata: bool = True
+    noisy_measurements: Literal[True] = True  # they are what the mechanism released; keeping them back protects nobody
+    csv: bool = True
+
+
+class Settings(Section):
+    """A whole config."""
+
+    release: ReleaseSettings
+    privacy: PrivacySettings
+    input: InputSettings
+    geography: GeographySettings
+    schema_: SchemaSettings = Field(alias="schema")
+    strategy: StrategySettings
+    invariant: tuple[InvariantSettings, ...] = ()
+    bound: tuple[BoundSettings, ...] = ()
+    published: tuple[PublishedSettings, ...] = ()
+    estimate: EstimateSettings = EstimateSettings()
+    output: OutputSettings = OutputSettings()

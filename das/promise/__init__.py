@@ -1,0 +1,1 @@
+"""What a release promises: the plan given to the accountant, and the privacy statement."""

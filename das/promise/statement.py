@@ -1,0 +1,83 @@
+"""The privacy statement for machines: what is promised, given what, and whether the ledger agrees."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from das.accounting.conditioned_tree import PROMISED
+from das.plan.plan import Plan
+from das.plan.tree_of_counts import layers_of
+from das.promise.account import Account
+
+__all__ = ["SCHEMA_VERSION", "statement_of"]
+
+SCHEMA_VERSION = 1
+
+
+def statement_of(plan: Plan, account: Account, *, facts_digest: str, charged: Fraction, seeded: bool) -> dict[str, Any]:
+    """Build ``privacy.json``.
+
+    Parameters
+    ----------
+    plan : Plan
+    account : Account
+        Of this plan on this spine.
+    facts_digest : str
+        Digest of the public facts t on which the promise is conditional.
+    charged : Fraction
+        What the ledger recorded for this run.
+    seeded : bool
+        Whether the noise came from a testing key; then nothing is promised.
+    """
+    privacy = plan.settings.privacy
+    spent = sum((m.cost for m in plan.measurements), Fraction(0))
+    nominal: dict[str, Any] = {"epsilon": plan.epsilon(), "status": "proved"}
+    if plan.framework == "zcdp":
+        nominal |= {"rho": str(spent), "delta": float(privacy.delta), "conversion": "cks"}
+    else:
+        nominal |= {"epsilon_exact": str(spent), "delta": 0.0, "conversion": "none: pure DP"}
+    return {
+        "version": SCHEMA_VERSION,
+        "release": plan.name,
+        "plan_digest": plan.digest,
+        "facts_digest": facts_digest,
+        "framework": plan.framework,
+        "relation": {"unit": privacy.unit, "kind": str(privacy.neighbours)},
+        "nominal": nominal,
+        **account.sections,
+        "invariants": [{"query": i.query.name, "level": i.level, "reason": i.reason} for i in plan.invariants],
+        "bounds": [
+            {
+                "query": b.query.name,
+                "level": b.level,
+                "sense": b.sense,
+                "factor": b.factor,
+                "source": b.source,
+                "reason": b.reason,
+            }
+            for b in plan.bounds
+        ],
+        **({"conditioned": _conditioned(plan)} if plan.is_congenial else {}),
+        "published": [
+            {"query": p.query.name, "level": p.level, "source": p.source, "reason": p.reason} for p in plan.published
+        ],
+        "structural_zeros": [zero.name for zero in plan.schema.structural_zeros],
+        "ledger_agrees": spent == charged,
+        "seeded": seeded,
+    }
+
+
+def _conditioned(plan: Plan) -> dict[str, Any]:
+    """What the congenial engine did to the noise, and how exactly."""
+    return {
+        "engine": "congenial",
+        "given": "counts add up along the tree, are not negative, and keep the public facts",
+        "tree": layers_of(plan).explain(),
+        "sampler": {
+            "total_variation": str(PROMISED.total_variation),
+            "log_ratio": str(PROMISED.log_ratio),
+            "status": "proved",
+        },
+        "nominal_is_of": "the noise before it was conditioned",
+    }

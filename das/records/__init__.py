@@ -1,0 +1,1 @@
+"""From input files to counts: reading records or aggregate tables, and encoding them by cell."""

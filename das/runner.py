@@ -1,0 +1,76 @@
+"""Who runs a plan. ``das`` promises and never imports an engine; an engine registers itself and is found by name."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Protocol
+
+from das.errors import Problem, UsageError
+from das.plan.plan import Plan
+
+__all__ = ["STAGES", "Engine", "Progress", "StageTime", "StepTime", "Stopwatch", "find_engine"]
+
+STAGES = ("tabulate", "measure", "estimate", "publish", "report")
+"""The stages of a release, in order; each begins where the one before it was made durable."""
+
+Progress = Callable[[str, int, int], None]
+"""Told the stage, how many of its parts are written, and how many there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """What the calls of one step of ours took together, on all workers."""
+
+    calls: int
+    seconds: float
+    cpu_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTime:
+    """What a stage took: in all, in the engine's pipeline, and there in each step of ours."""
+
+    stage: str
+    seconds: float
+    pipeline_seconds: float = 0.0
+    steps: Mapping[str, StepTime] = field(default_factory=dict)
+
+
+Stopwatch = Callable[[StageTime], None]
+"""Told what each stage took, once it has ended."""
+
+
+class Engine(Protocol):
+    """Runs the stages of a plan up to a given one, continuing where an earlier run of the same plan stopped."""
+
+    def run(
+        self,
+        plan: Plan,
+        out: Path,
+        *,
+        upto: str = STAGES[-1],
+        options: Sequence[str] = (),
+        testing_key: str | None = None,
+        progress: Progress | None = None,
+        stopwatch: Stopwatch | None = None,
+    ) -> None:
+        """Run the plan into the folder ``out``."""
+
+
+def find_engine(name: str = "beam") -> Engine:
+    """Load the engine that is registered under the entry point group ``das.runner``."""
+    for entry in entry_points(group="das.runner", name=name):
+        root = logging.getLogger()
+        handlers, level = root.handlers[:], root.level
+        root.setLevel(logging.CRITICAL)  # Beam complains on import about clients that are not installed
+        try:
+            engine: Engine = entry.load()()
+        finally:
+            root.handlers[:] = handlers
+            root.setLevel(level)
+        return engine
+    raise UsageError(Problem(f"engine {name!r}", "is not installed", "install the project with its pipelines package"))

@@ -1,0 +1,1 @@
+"""What is counted: attributes and labels, queries, sparse counts and limits on answers."""

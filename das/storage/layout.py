@@ -1,0 +1,146 @@
+"""The two sides of the wall, as folders.
+
+Estimation and everything after it is handed the :class:`ReleaseFolder` alone, which knows no path to the other side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from das.errors import Problem, UsageError
+from das.plan.plan import Plan
+from das.storage.files import make_public
+
+__all__ = ["ConfidentialFolder", "Layout", "ReleaseFolder", "make_root"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseFolder:
+    """What may be published, mode 0755.
+
+    Examples
+    --------
+    >>> ReleaseFolder(Path("out/release")).measurements.as_posix()
+    'out/release/measurements'
+    """
+
+    path: Path
+
+    @property
+    def measurements(self) -> Path:
+        """Noisy measurements: a file per level."""
+        return self.path / "measurements"
+
+    @property
+    def facts(self) -> Path:
+        """Public facts t: the spine, and a file per level."""
+        return self.path / "facts"
+
+    @property
+    def counts(self) -> Path:
+        """Protected integer counts: a file per level."""
+        return self.path / "counts"
+
+    def mechanism(self, plan: Plan) -> Path:
+        """What the mechanism itself released: noisy measurements, or counts that conform already."""
+        return self.counts if plan.is_congenial else self.measurements
+
+    @property
+    def estimates(self) -> Path:
+        """Best linear unbiased estimates with standard deviations: a file per level."""
+        return self.path / "estimates"
+
+    @property
+    def tables(self) -> Path:
+        """Tables keyed by geocode."""
+        return self.path / "tables"
+
+    @property
+    def microdata(self) -> Path:
+        """Protected records."""
+        return self.path / "microdata"
+
+    @property
+    def config(self) -> Path:
+        """The resolved config."""
+        return self.path / "config.toml"
+
+    @property
+    def statement(self) -> Path:
+        """The privacy statement for machines."""
+        return self.path / "privacy.json"
+
+    @property
+    def report(self) -> Path:
+        """The privacy statement for people."""
+        return self.path / "privacy.html"
+
+    @property
+    def manifest(self) -> Path:
+        """The manifest, written last."""
+        return self.path / "manifest.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfidentialFolder:
+    """What must stay inside, mode 0700."""
+
+    path: Path
+
+    @property
+    def histograms(self) -> Path:
+        """True sparse histograms: a file per level."""
+        return self.path / "histograms"
+
+    @property
+    def key(self) -> Path:
+        """The run key, while it is needed."""
+        return self.path / "run.key"
+
+    @property
+    def salt(self) -> Path:
+        """The salt of what is published about the input; it stays for auditors."""
+        return self.path / "commitment.salt"
+
+    @property
+    def whereabouts(self) -> Path:
+        """Paths of the config and the ledger on this machine."""
+        return self.path / "whereabouts.json"
+
+
+def make_root(folder: Path) -> None:
+    """Make the folder of a run, unless it is there: whoever may read the release may enter it, whatever the umask."""
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir():
+        raise UsageError(Problem(str(nearest), "is a file", "name a new folder with --out"))
+    if nearest != folder:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        make_public(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The folder of one run."""
+
+    root: Path
+
+    @property
+    def release(self) -> ReleaseFolder:
+        """The public side."""
+        return ReleaseFolder(self.root / "release")
+
+    @property
+    def confidential(self) -> ConfidentialFolder:
+        """The confidential side."""
+        return ConfidentialFolder(self.root / "confidential")
+
+    @property
+    def run(self) -> Path:
+        """Which run this folder belongs to, so that the same command continues it."""
+        return self.root / "run.json"
+
+    @property
+    def log(self) -> Path:
+        """One line per stage."""
+        return self.root / "run.log"

@@ -1,0 +1,223 @@
+"""What a privacy ledger's entries are, what may follow what, and what they add up to; no file, no clock.
+
+The state is a fold over the entries, and the same rules judge an entry before it is written and when it is verified.
+`das.storage.ledger` keeps the entries.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime, timedelta
+from fractions import Fraction
+from typing import Any
+
+__all__ = ["GENESIS", "Books", "Entry", "Objection"]
+
+GENESIS = "0" * 64
+"""The head of a ledger without entries."""
+
+# A charge counts in its own currency only: what a replaced record may cost says nothing of a removed one.
+_PARAMETER = {"zcdp": "rho", "pure": "epsilon", "zcdp, add-remove": "rho", "pure, add-remove": "epsilon"}
+_ACCOUNT_KINDS = ("open", "raise")
+_RUN_KINDS = ("reserve", "commit", "release", "testing")
+_RUNS_LISTED = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One line of the ledger.
+
+    `amount` is the new total for "open" and "raise", the charge for "reserve", the same again for "commit" (which
+    confirms a charge and adds nothing), what is given back for "release", and zero for "testing".
+
+    Examples
+    --------
+    >>> Entry(dataset="pl94", framework="zcdp", kind="open", amount=Fraction(5, 2), time="2020-08-12T00:00:00Z")
+    Entry(dataset='pl94', framework='zcdp', kind='open', amount=Fraction(5, 2), ...)
+    >>> Entry(dataset="pl94", framework="zcdp", kind="open", amount=2.5, time="2020-08-12T00:00:00Z")
+    Traceback (most recent call last):
+    ValueError: amount (2.5) must be a Fraction of at least 0
+    """
+
+    dataset: str
+    framework: str
+    kind: str
+    amount: Fraction
+    time: str
+    run_id: str = ""
+    plan_digest: str = ""
+    input_digest: str = ""
+    note: str = ""
+    seq: int = 0
+    previous: str = GENESIS
+    hash: str = ""
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if item.type == "str" and not (isinstance(value, str) and value.isprintable()):
+                raise ValueError(f"{item.name} ({value!r}) must be one line of printable text")
+        if type(self.amount) is not Fraction or self.amount < 0:
+            raise ValueError(f"amount ({self.amount!r}) must be a Fraction of at least 0")
+        if self.kind not in (*_ACCOUNT_KINDS, *_RUN_KINDS):
+            raise ValueError(f"kind ({self.kind!r}) must be one of {', '.join((*_ACCOUNT_KINDS, *_RUN_KINDS))}")
+        if self.framework not in _PARAMETER:
+            raise ValueError(f"framework ({self.framework!r}) must be one of {', '.join(_PARAMETER)}")
+        if not self.dataset:
+            raise ValueError("dataset must not be empty")
+        if bool(self.run_id) != (self.kind in _RUN_KINDS):
+            raise ValueError(f"run_id ({self.run_id!r}) does not suit the kind {self.kind!r}")
+        if datetime.fromisoformat(self.time).utcoffset() != timedelta(0):
+            raise ValueError(f"time ({self.time!r}) must be ISO 8601 in UTC")
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Entry:
+        """Read a row; ValueError if `to_row` could not have written it."""
+        amount = row["amount"]
+        if not isinstance(amount, str) or not re.fullmatch("[0-9]+/[0-9]*[1-9][0-9]*", amount):
+            raise ValueError(f"amount ({amount!r}) must be written p/q")
+        entry = cls(**{**row, "amount": Fraction(amount)})
+        if entry.to_row()["amount"] != amount:
+            raise ValueError(f"amount ({amount!r}) must be in lowest terms")
+        return entry
+
+    def to_row(self) -> dict[str, Any]:
+        """Return the columns, with the amount as exact text "p/q"."""
+        row = {item.name: getattr(self, item.name) for item in fields(self)}
+        return row | {"amount": f"{self.amount.numerator}/{self.amount.denominator}"}
+
+    def seal(self) -> str:
+        """Return the sha256 of the canonical JSON of everything but the hash itself; it covers `previous`."""
+        row = self.to_row()
+        del row["hash"]
+        return hashlib.sha256(json.dumps(row, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+    def same_charge(self, other: Entry) -> bool:
+        """Whether both speak of the same charge: data set, framework, amount, plan and input.
+
+        The input belongs to it because the same noise on changed data would reveal the change.
+        """
+        return all(
+            getattr(self, name) == getattr(other, name)
+            for name in ("dataset", "framework", "amount", "run_id", "plan_digest", "input_digest")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """Why an entry may not follow, and what to do instead."""
+
+    reason: str
+    remedy: str
+
+
+@dataclass(slots=True)
+class Books:
+    """What the entries so far add up to. A run's state is its last entry; so is a data set's total.
+
+    Examples
+    --------
+    >>> books = Books()
+    >>> pl94 = dict(dataset="pl94", framework="zcdp", time="2020-08-12T00:00:00Z")
+    >>> books.post(books.sealed(Entry(kind="open", amount=Fraction(5, 2), **pl94)))
+    >>> books.post(books.sealed(Entry(kind="reserve", run_id="first", amount=Fraction(2), **pl94)))
+    >>> books.spent["pl94"]
+    Fraction(2, 1)
+    >>> books.objection(Entry(kind="commit", run_id="second", amount=Fraction(2), **pl94)).reason
+    "run 'second' has no reservation to commit"
+    """
+
+    entries: list[Entry] = field(default_factory=list)
+    accounts: dict[str, Entry] = field(default_factory=dict)
+    runs: dict[str, Entry] = field(default_factory=dict)
+    spent: dict[str, Fraction] = field(default_factory=dict)
+
+    @property
+    def head(self) -> str:
+        """The last entry's hash."""
+        return self.entries[-1].hash if self.entries else GENESIS
+
+    def sealed(self, entry: Entry) -> Entry:
+        """Return `entry` in its place at the end of the chain."""
+        placed = replace(entry, seq=len(self.entries) + 1, previous=self.head)
+        return replace(placed, hash=placed.seal())
+
+    def post(self, entry: Entry) -> None:
+        """Add an entry, whether or not there is an objection to it."""
+        self.entries.append(entry)
+        if entry.kind in _ACCOUNT_KINDS:
+            self.accounts[entry.dataset] = entry
+        else:
+            self.runs[entry.run_id] = entry
+        charge = {"reserve": entry.amount, "release": -entry.amount}.get(entry.kind, Fraction(0))
+        self.spent[entry.dataset] = self.spent.get(entry.dataset, Fraction(0)) + charge
+
+    def objection(self, entry: Entry) -> Objection | None:
+        """Say why `entry` may not come next; None if it may."""
+        if entry.kind == "testing":
+            return self._against_testing(entry)
+        account = self.accounts.get(entry.dataset)
+        if entry.kind == "open":
+            return Objection(f"data set {entry.dataset!r} is already open", "raise its total") if account else None
+        if entry.kind in ("commit", "release"):
+            return self._against_conclusion(entry)
+        if account is None:
+            return Objection(f"data set {entry.dataset!r} has no total yet", "the first reservation fixes it")
+        if entry.framework != account.framework:
+            ours, theirs = (f"{e.framework} ({_PARAMETER[e.framework]})" for e in (account, entry))
+            return Objection(
+                f"the budget of data set {entry.dataset!r} is kept in {ours}, and {theirs} cannot be added to it",
+                f'set privacy.framework = "{account.framework}"',
+            )
+        if entry.kind == "raise":
+            if entry.amount > account.amount and entry.note:
+                return None
+            reason = (
+                f"the total of data set {entry.dataset!r} is {account.amount} and can only be raised, with a reason"
+            )
+            return Objection(reason, "give a larger total and say why")
+        return self._against_reservation(entry, account)
+
+    def _against_testing(self, entry: Entry) -> Objection | None:
+        if entry.run_id in self.runs:
+            reason = f"run {entry.run_id!r} already has a {self.runs[entry.run_id].kind} entry"
+            return Objection(reason, "give the test run an id of its own")
+        if entry.amount != 0:
+            return Objection(f"test run {entry.run_id!r} has an amount", "a test run is charged nothing")
+        return None
+
+    def _against_conclusion(self, entry: Entry) -> Objection | None:
+        run = self.runs.get(entry.run_id)
+        verb = {"commit": "commit", "release": "give back"}[entry.kind]
+        if run is None:
+            return Objection(f"run {entry.run_id!r} has no reservation to {verb}", "reserve first")
+        if run.kind != "reserve":
+            stands = {"commit": "is committed", "release": "gave its reservation back", "testing": "is a test run"}
+            return Objection(f"run {entry.run_id!r} {stands[run.kind]}: there is nothing to {verb}", "start a new run")
+        if not run.same_charge(entry):
+            return Objection(f"run {entry.run_id!r} reserved something else", f"{verb} exactly what was reserved")
+        return None
+
+    def _against_reservation(self, entry: Entry, account: Entry) -> Objection | None:
+        run = self.runs.get(entry.run_id)
+        if run is not None and run.kind != "release":
+            reason = f"run {entry.run_id!r} is already in the ledger ({run.kind}) with another plan, input or amount"
+            remedy = "restore the plan and the input it began with, or start a new run with an id of its own"
+            return Objection(reason, remedy)
+        spent = self.spent[entry.dataset]
+        if spent + entry.amount <= account.amount:
+            return None
+        charged = [r for r in self.runs.values() if r.dataset == entry.dataset and r.kind in ("reserve", "commit")]
+        names = [f"{r.run_id} ({r.amount}{', not committed' * (r.kind == 'reserve')})" for r in charged[:_RUNS_LISTED]]
+        if len(charged) > _RUNS_LISTED:
+            names.append(f"{len(charged) - _RUNS_LISTED} more")
+        return Objection(
+            f"the total {_PARAMETER[account.framework]} of data set {entry.dataset!r} is {account.amount}, of which "
+            f"{spent} is already spent{' by ' * bool(names)}{', '.join(names)}; "
+            f"run {entry.run_id!r} needs {entry.amount} and {account.amount - spent} is left",
+            "lower this run's budget, or raise the total, with a reason: das ledger DIR --raise-to TOTAL --reason WHY",
+        )

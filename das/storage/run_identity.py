@@ -1,0 +1,232 @@
+"""Who answers for a run: its identity, its key, and what it was charged.
+
+The order is the protection. The key is durable before the ledger is charged, the ledger is charged before anything is
+drawn, the measurements are durable before the ledger's entry is settled, and only then is the key destroyed. A run
+killed at any point finds its key again and draws the same noise; a run that lost its key draws nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fractions import Fraction
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from das.errors import BudgetError, Problem, UsageError
+from das.exact import digest_of_input
+from das.noise.stream import RunKey
+from das.plan.plan import Plan
+from das.storage.files import commitment, json_bytes
+from das.storage.layout import Layout
+from das.storage.ledger import Ledger
+from das.storage.staging import committed, forget, make_private, make_public, unfinished, write_atomically
+
+__all__ = ["Custody", "RunRecord", "ledger_path"]
+
+CLOCKLESS = None
+"""A test run keeps no times, so that two of them are the same, byte by byte."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """What the statement and the manifest say of the run."""
+
+    seeded: bool
+    charged: Fraction
+    ledger_entry: dict[str, Any]
+    inputs: list[dict[str, str]]
+    started: str | None
+
+
+@dataclass(frozen=True)
+class Custody:
+    """The identity of one run in one folder."""
+
+    plan: Plan
+    layout: Layout
+    run_id: str
+    started: str
+    testing_key: str | None
+
+    @classmethod
+    def claim(cls, plan: Plan, layout: Layout, testing_key: str | None) -> Custody:
+        """Take the folder for this plan, or recognise the run that already has it."""
+        custody = (cls._recognise if layout.run.exists() else cls._begin)(plan, layout, testing_key)
+        make_public(layout.release.path)
+        return custody
+
+    @classmethod
+    def _begin(cls, plan: Plan, layout: Layout, testing_key: str | None) -> Custody:
+        # The confidential side may be there already, with the input in it, and what a run left that was killed here.
+        left = unfinished(layout.run)
+        if set(layout.root.iterdir()) - {layout.confidential.path, *left}:
+            raise UsageError(
+                Problem(str(layout.root), "is not empty and holds no run of das", "name a new folder with --out")
+            )
+        for path in left:
+            path.unlink()
+        for path in (layout.confidential.key, layout.confidential.salt):
+            forget(path)  # of a run that is no more: a new one draws its own, or its noise would be another's
+        if testing_key is None:
+            run_id = secrets.token_hex(16)
+        else:
+            run_id = hashlib.sha256(f"{plan.digest} {testing_key}".encode()).hexdigest()[:32]
+        custody = cls(plan, layout, run_id, _now(), testing_key)
+        make_private(layout.confidential.path)
+        content = {
+            "release": plan.name,
+            "plan_digest": plan.digest,
+            "run_id": run_id,
+            "seeded": custody.seeded,
+            "started": custody.started,
+        }
+        whereabouts = {
+            "config": str(plan.source),
+            "ledger": str(ledger_path(plan).resolve()),
+            "dataset": plan.settings.input.dataset,
+        }
+        write_atomically(layout.confidential.whereabouts, json_bytes(whereabouts))
+        write_atomically(layout.run, json_bytes(content), mode=0o644)
+        return custody
+
+    @classmethod
+    def _recognise(cls, plan: Plan, layout: Layout, testing_key: str | None) -> Custody:
+        try:
+            content = json.loads(layout.run.read_bytes())
+            content["plan_digest"], content["release"], content["seeded"], content["run_id"], content["started"]
+        except (ValueError, KeyError, TypeError):
+            damaged = Problem(str(layout.run), "is damaged", "restore it; without it nobody can tell whose run this is")
+            raise UsageError(damaged) from None
+        if content["plan_digest"] != plan.digest:
+            other = f"holds another release ({content['release']}, plan {content['plan_digest'][:16]})"
+            raise UsageError(Problem(str(layout.root), other, "name another folder with --out"))
+        if content["seeded"] != (testing_key is not None):
+            kind = "a test run with a testing key" if content["seeded"] else "a real run"
+            raise UsageError(Problem(str(layout.root), f"holds {kind}", "continue it as such, or name another folder"))
+        if testing_key is not None:
+            expected = hashlib.sha256(f"{plan.digest} {testing_key}".encode()).hexdigest()[:32]
+            if content["run_id"] != expected:
+                raise UsageError(Problem(str(layout.root), "holds a test run with another testing key"))
+        return cls(plan, layout, content["run_id"], content["started"], testing_key)
+
+    @property
+    def seeded(self) -> bool:
+        """Whether the key comes from a text that somebody knows."""
+        return self.testing_key is not None
+
+    def reserve(self, prints: list[dict[str, str]]) -> None:
+        """Make the key durable, then charge the ledger; both once, however often this is called.
+
+        Parameters
+        ----------
+        prints : list of dict
+            Name and sha256 of each input file as it was tabulated.
+        """
+        ledger = Ledger.open(ledger_path(self.plan))
+        charged = any(entry.run_id == self.run_id for entry in ledger.entries())
+        key = self.layout.confidential.key
+        if not key.exists():
+            if charged and not self.seeded:
+                raise BudgetError(
+                    Problem(
+                        str(key),
+                        "the key of this unfinished run is gone, and new noise would be a second measurement",
+                        "begin again in another folder; what this run was charged stays charged",
+                    )
+                )
+            write_atomically(key, self._new_key().secret)
+        note = f"release {self.plan.name}"
+        # The manifest publishes the hash of this entry: without the salt, that would be a hash of the data.
+        input_digest = commitment(digest_of_input(prints), self._salt())
+        common = {"plan_digest": self.plan.digest, "input_digest": input_digest, "note": note}
+        dataset = self.plan.settings.input.dataset
+        if self.seeded:
+            if not charged:
+                common["input_digest"] = "not recorded: the salt of a test run is no secret"
+                ledger.record_testing(dataset=dataset, framework=self.plan.currency, run_id=self.run_id, **common)
+            return
+        ledger.reserve(
+            dataset=dataset,
+            framework=self.plan.currency,
+            total=self.plan.dataset_budget,
+            run_id=self.run_id,
+            amount=self.plan.budget,
+            **common,
+        )
+
+    def settle(self) -> None:
+        """The measurements are durable: settle the charge, then destroy the key."""
+        if committed(self.layout.release.mechanism(self.plan)) is None:
+            raise UsageError(Problem(str(self.layout.root), "holds no measurements", "run `das measure` first"))
+        if not self.seeded:
+            self._ledger().commit(self.run_id)
+        for path in (self.layout.confidential.key, *unfinished(self.layout.confidential.key)):
+            forget(path)
+
+    def commitments(self, prints: list[dict[str, str]]) -> list[dict[str, str]]:
+        """What may be published of the input: one hash of it all, under a salt that stays inside.
+
+        Not the files' names, nor how many there are: one file per village would name the villages with people.
+        """
+        named = ", ".join(self.plan.settings.input.files)
+        return [{"name": named, "sha256_salted": commitment(digest_of_input(prints), self._salt())}]
+
+    def record(self) -> RunRecord:
+        """What the ledger and the measurements say of this run, for the statement and the manifest."""
+        measured = committed(self.layout.release.mechanism(self.plan))
+        if measured is None:
+            raise UsageError(Problem(str(self.layout.root), "holds no measurements", "run `das measure` first"))
+        ledger = self._ledger()
+        mine = [entry for entry in ledger.entries() if entry.run_id == self.run_id]
+        if not mine:
+            raise BudgetError(Problem(str(ledger.path), "has no entry for this run", "restore the ledger"))
+        if self.seeded:
+            # A test run is listed and not charged; it agrees if it was listed for this very plan.
+            charged = self.plan.budget if mine[-1].plan_digest == self.plan.digest else Fraction(0)
+            entry: dict[str, Any] = {"kind": "testing"}
+        else:
+            charged = mine[-1].amount
+            # Its own hash, not the ledger's head: other entries are none of this release's readers' business.
+            entry = {"run_id": self.run_id, "kind": mine[-1].kind, "hash": mine[-1].hash}
+        return RunRecord(
+            seeded=self.seeded,
+            charged=charged,
+            ledger_entry=entry,
+            inputs=measured["inputs"],
+            started=CLOCKLESS if self.seeded else self.started,
+        )
+
+    def _ledger(self) -> Ledger:
+        """The ledger that this run was entered in; what is gone is not begun anew."""
+        path = ledger_path(self.plan)
+        if not path.exists():
+            remedy = "restore it; a new one would forget what was spent"
+            raise BudgetError(Problem(str(path), "the ledger is gone", remedy))
+        return Ledger.open(path)
+
+    def _new_key(self) -> RunKey:
+        return RunKey.generate() if self.testing_key is None else RunKey.for_testing(self.testing_key)
+
+    def _salt(self) -> bytes:
+        path = self.layout.confidential.salt
+        if not path.exists():
+            salt = secrets.token_bytes(32) if self.testing_key is None else self._new_key().secret
+            write_atomically(path, salt)
+        return path.read_bytes()
+
+
+def ledger_path(plan: Plan) -> Path:
+    """Where spending on this data set is recorded: as configured, or in the folder that the first input names."""
+    if plan.settings.input.ledger:
+        return plan.folder / plan.settings.input.ledger
+    folder = takewhile(lambda part: not set(part) & set("*?["), Path(plan.settings.input.files[0]).parent.parts)
+    return plan.folder.joinpath(*folder, "ledger.sqlite")
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,254 @@
+"""How a stage either happened or did not: its folder appears when all its files are there, and not before.
+
+Outputs are written into a hidden sibling `.<name>.partial`, listed with their hashes in `_committed.json`, and then the
+folder is renamed to its name: its presence is the fact. What a killed run leaves behind has another name, and the next
+run clears it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import Any, Self
+
+from das.errors import Problem, UsageError
+from das.storage.files import (
+    WRITING,
+    Content,
+    alone_in,
+    forget,
+    fsync,
+    full_disk_interrupts,
+    make_private,
+    make_public,
+    sha256_file,
+    unfinished,
+    write_atomically,
+)
+
+__all__ = [
+    "RECORD",
+    "Staging",
+    "alone_in",
+    "committed",
+    "forget",
+    "make_private",
+    "make_public",
+    "sha256_file",
+    "unfinished",
+    "verify",
+    "write_atomically",
+]
+
+RECORD = "_committed.json"
+"""The file in a committed folder that lists the others."""
+
+
+class Staging:
+    """Collects a stage's outputs and makes them appear at once, under `folder`, when `commit` is called.
+
+    Worker processes write into `partial` with `write_atomically`; a retried bundle may write the same file again.
+    Leaving the context without a commit, by an error or not, removes what was written. Only one run may stage a
+    folder at a time: an advisory lock on `partial` ends with the last process that holds it.
+
+    Parameters
+    ----------
+    folder : Path
+        What will appear. It must not exist yet, or be empty; its parent must exist.
+    mode : int
+        Permissions of the folder and its subfolders once committed, whatever the umask; files get the same without
+        execution. Private unless you say 0o755.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> home = tempfile.TemporaryDirectory()
+    >>> folder = Path(home.name) / "measurements"
+    >>> with Staging(folder) as staging:
+    ...     staging.write("county.parquet", b"...")
+    ...     record = staging.commit({"stage": "measure"})
+    >>> committed(folder)["stage"], sorted(committed(folder)["files"]), verify(folder)
+    ('measure', ['county.parquet'], [])
+    >>> home.cleanup()
+    """
+
+    def __init__(self, folder: Path, *, mode: int = 0o700) -> None:
+        self.folder = folder
+        self.mode = mode
+        self.partial = folder.with_name(f".{folder.name}.partial")
+        self._lock = -1
+
+    def __enter__(self) -> Self:
+        with full_disk_interrupts(self.folder):
+            self._lock = self._locked()
+            try:
+                if self.folder.is_symlink() or (self.folder.exists() and not _is_empty_folder(self.folder)):
+                    raise UsageError(Problem(str(self.folder), "it is already there", "choose another or move it away"))
+                make_private(self.partial)
+                self.clear()
+            except BaseException:
+                self._let_go()
+                raise
+        return self
+
+    def clear(self) -> None:
+        """Take back everything that was written, to begin again."""
+        for leftover in self.partial.iterdir():
+            _remove(leftover)
+
+    def write(self, name: str, content: Content) -> None:
+        """Write one file by its name relative to the folder, making subfolders as needed."""
+        if not _is_file_name(name):
+            raise ValueError(f"{name!r} must be a relative name within the folder, and not {RECORD}")
+        with full_disk_interrupts(self.folder):
+            (self.partial / name).parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.partial / name, content, mode=self.mode & 0o666)
+
+    def commit(self, extra: Mapping[str, Any]) -> dict[str, Any]:
+        """Make the folder appear, complete; returns its record: `extra`, and each file's sha256 and bytes."""
+        if self._lock < 0:
+            raise ValueError(f"{self.folder} is committed once, within its context")
+        if "files" in extra:
+            raise ValueError("extra must not have the key 'files'")
+        with full_disk_interrupts(self.folder):
+            files = {}
+            for name in _file_names(self.partial):
+                os.chmod(self.partial / name, self.mode & 0o666)  # not every writer is ours
+                fsync(self.partial / name)
+                files[name] = _fingerprint(self.partial / name)
+            record = {**extra, "files": files}
+            text = json.dumps(record, sort_keys=True, indent=1) + "\n"
+            write_atomically(self.partial / RECORD, text.encode(), mode=self.mode & 0o666)
+            for below, _, names in os.walk(self.partial, topdown=False):
+                for name in filter(_is_unfinished, names):  # left by a worker that was killed and retried
+                    Path(below, name).unlink(missing_ok=True)
+                os.chmod(below, self.mode)
+                fsync(Path(below))
+            os.rename(self.partial, self.folder)
+            os.close(self._lock)
+            self._lock = -1
+            fsync(self.folder.parent)
+        return record
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._lock >= 0:
+            self._let_go()
+        if isinstance(error, OSError):
+            with full_disk_interrupts(self.folder):
+                raise error
+
+    def _let_go(self) -> None:
+        with suppress(OSError):
+            _remove(self.partial)
+        os.close(self._lock)
+        self._lock = -1
+
+    def _locked(self) -> int:
+        while True:
+            self.partial.mkdir(mode=0o700, exist_ok=True)
+            descriptor = os.open(self.partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(descriptor), self.partial.stat()):
+                    return descriptor
+            except BlockingIOError as error:
+                os.close(descriptor)
+                remedy = "wait until it and its worker processes have ended, then run the same command again"
+                raise UsageError(Problem(str(self.folder), "another run is writing it", remedy)) from error
+            except FileNotFoundError:
+                pass
+            except OSError:
+                return descriptor  # a file system without locks; what rests on the rename holds all the same
+            os.close(descriptor)  # the last holder has just renamed or removed what we locked: try again
+
+
+def committed(folder: Path) -> dict[str, Any] | None:
+    """Return the record of a committed folder, or None if the stage did not happen; UsageError if it is damaged."""
+    try:
+        record = json.loads((folder / RECORD).read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValueError:
+        record = None
+    if not _is_record(record):
+        remedy = "restore the folder from a copy; as it is, it cannot be taken for complete"
+        raise UsageError(Problem(str(folder / RECORD), "it is damaged", remedy))
+    return dict(record)
+
+
+def verify(folder: Path) -> list[Problem]:
+    """Hash every file again and compare with the record; no problem means that the folder is what was committed."""
+    try:
+        record = committed(folder)
+        found = set(_file_names(folder))
+    except UsageError as error:
+        return list(error.problems)
+    if record is None:
+        return [Problem(str(folder), f"it has no {RECORD}: the stage did not happen", "run it")]
+    problems = []
+    for name in sorted(found | set(record["files"])):
+        if name not in record["files"]:
+            problems.append(Problem(str(folder / name), "it came after the folder was committed", "move it away"))
+        elif name not in found:
+            problems.append(Problem(str(folder / name), "it is missing", "restore it from a copy"))
+        elif record["files"][name] != _fingerprint(folder / name):
+            problems.append(Problem(str(folder / name), "its contents have changed", "restore it from a copy"))
+    return problems
+
+
+def _fingerprint(path: Path) -> dict[str, int | str]:
+    return {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
+
+
+def _file_names(folder: Path) -> Iterator[str]:
+    """Yield the relative names of the finished files below but the record, in order."""
+    for path in sorted(folder.rglob("*")):
+        kind = path.lstat().st_mode
+        if not stat.S_ISDIR(kind) and not stat.S_ISREG(kind):
+            raise UsageError(Problem(str(path), "it is neither a file nor a folder", "put a file in its place"))
+        if stat.S_ISREG(kind) and not _is_unfinished(path.name) and path != folder / RECORD:
+            yield path.relative_to(folder).as_posix()
+
+
+def _is_unfinished(name: str) -> bool:
+    return name.startswith(".") and name.endswith(WRITING)
+
+
+def _is_file_name(name: str) -> bool:
+    parts = PurePosixPath(name).parts
+    relative = "/".join(parts) == name and not name.startswith("/") and ".." not in parts
+    return relative and name not in ("", RECORD) and not _is_unfinished(parts[-1])
+
+
+def _is_record(record: object) -> bool:
+    if not isinstance(record, dict) or not isinstance(record.get("files"), dict):
+        return False
+    return all(
+        _is_file_name(name)
+        and isinstance(file, dict)
+        and file.keys() == {"bytes", "sha256"}
+        and type(file["bytes"]) is int
+        and re.fullmatch("[0-9a-f]{64}", str(file["sha256"]))
+        for name, file in record["files"].items()
+    )
+
+
+def _is_empty_folder(path: Path) -> bool:
+    return path.is_dir() and not any(path.iterdir())
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()

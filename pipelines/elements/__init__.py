@@ -1,0 +1,1 @@
+"""What travels between Beam steps, and how it is encoded."""

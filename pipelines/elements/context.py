@@ -1,0 +1,63 @@
+"""What every worker needs, by path rather than by value: the plan travels, the spine is read once per process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from das.estimation.linear.basis import Basis
+from das.plan.plan import Plan, numbers_per_unit
+from das.storage.shards import Part, parts_of
+from geography import Spine
+
+__all__ = ["Work"]
+
+
+@lru_cache(maxsize=4)
+def _spine(path: Path, _changed: int) -> Spine:
+    return Spine.load(path)
+
+
+@lru_cache(maxsize=64)
+def _parts(path: Path, changed: int, level: str, numbers: int) -> tuple[Part, ...]:
+    return tuple(parts_of(_spine(path, changed), level, numbers))
+
+
+_BASES: dict[str, Basis] = {}
+
+
+@dataclass(frozen=True)
+class Work:
+    """A plan, where its spine lies, and the partial folder of the stage that is being written."""
+
+    plan: Plan
+    spine_path: Path
+    partial: Path
+
+    @property
+    def full(self) -> bool:
+        """Whether estimation uses the measurements of all levels at once."""
+        return self.plan.settings.estimate.information == "full"
+
+    @property
+    def basis(self) -> Basis:
+        """The basis of all queries that are measured or known, made once per process."""
+        if self.plan.digest not in _BASES:
+            queries = [*(m.query for m in self.plan.measurements), *self.plan.limited_queries]
+            _BASES[self.plan.digest] = Basis.of(self.plan.schema, queries, self.plan.limited_queries)
+        return _BASES[self.plan.digest]
+
+    @property
+    def spine(self) -> Spine:
+        """The spine, from this process's memory after the first time."""
+        return _spine(self.spine_path, self.spine_path.stat().st_mtime_ns)
+
+    def parts(self, level: str) -> tuple[Part, ...]:
+        """The parts into which a level's files are cut; the same for every stage, so that part i reads part i."""
+        numbers = numbers_per_unit(self.plan.at(level))
+        return _parts(self.spine_path, self.spine_path.stat().st_mtime_ns, level, numbers)
+
+    def all_parts(self) -> list[Part]:
+        """Every part of every level, top-down."""
+        return [part for level in self.plan.levels for part in self.parts(level)]

@@ -1,0 +1,103 @@
+"""Runners by name. Nothing is left to a default that may go and download another runner.
+
+``in-memory`` is one process; ``multi-process`` is one machine with a worker process per core; ``flink`` and ``spark``
+are clusters behind a job server (:mod:`pipelines.runners.clusters`); any other name is Beam's own, with its options as Beam
+documents them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+from collections.abc import Sequence
+
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions, WorkerOptions
+from apache_beam.runners import create_runner
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.portability.portable_runner import PortableRunner
+from apache_beam.runners.runner import PipelineRunner
+
+from das.errors import Problem, UsageError
+from pipelines.runners.cluster import Cluster
+from pipelines.runners.clusters import ENGINES, FLINK
+from pipelines.workers.process_pool import PICKLER, ForkedEnvironment, prepare
+
+__all__ = ["EngineOptions", "engine_of", "is_elsewhere", "runner_and_options"]
+
+RUNNER = "--runner="
+IN_MEMORY = ("in-memory", "directrunner")
+MULTI_PROCESS = "multi-process"
+
+
+class EngineOptions(PipelineOptions):
+    """Options of job servers that Beam's Python does not list, and the lease of :mod:`pipelines.workers.lifetime`."""
+
+    @classmethod
+    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--execution_mode_for_batch", help="Flink's: PIPELINED or BATCH_FORCED")
+        parser.add_argument("--number_of_execution_retries", type=int, help="how often Flink tries again")
+        parser.add_argument("--execution_retry_delay", type=int, help="milliseconds before it does")
+        parser.add_argument("--das_lease", help=argparse.SUPPRESS)
+
+
+def runner_and_options(arguments: Sequence[str]) -> tuple[PipelineRunner, PipelineOptions]:
+    """Read Beam's options, as written after ``--`` on the command line.
+
+    >>> runner, options = runner_and_options(["--runner=multi-process", "--direct_num_workers=2"])
+    """
+    # Beam logs what a step stumbled over, which may quote data: only das speaks to the user.
+    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+    named = _named(arguments)
+    others = [a for a in arguments if not a.startswith(RUNNER)]
+    name = named.lower()
+    defaults = {"pickle_library": PICKLER, **(ENGINES[name].options if name in ENGINES else {})}
+    options = PipelineOptions([f"--{option}={value}" for option, value in defaults.items()] + others)
+    unknown = options.get_all_options(drop_default=True, retain_unknown_options=True).keys() - (
+        options.get_all_options(drop_default=True).keys()
+    )
+    if unknown:
+        raise UsageError(Problem(f"option --{sorted(unknown)[0]}", "is unknown to Beam", "see Beam's pipeline options"))
+    log = options.view_as(WorkerOptions)
+    log.default_sdk_harness_log_level = "CRITICAL"
+    if name in IN_MEMORY:
+        return FnApiRunner(), options
+    if name == MULTI_PROCESS:
+        direct = options.view_as(DirectOptions)
+        if direct.direct_num_workers == 1:
+            direct.direct_num_workers = os.cpu_count() or 1
+        prepare()
+        return FnApiRunner(default_environment=ForkedEnvironment()), options
+    log.default_sdk_harness_log_level = "ERROR"  # Java knows nothing above
+    if name in ENGINES:
+        return PortableRunner(), options
+    options.view_as(StandardOptions).runner = named
+    try:
+        return create_runner(named), options
+    except (ValueError, ImportError):
+        known = ", ".join([IN_MEMORY[0], MULTI_PROCESS, *ENGINES, "DataflowRunner"])
+        raise UsageError(Problem(f"--runner={named}", "is no runner that can be used here", known)) from None
+
+
+def is_elsewhere(arguments: Sequence[str]) -> bool:
+    """Whether the work is done by an engine of its own, which outlives this process and may not see its files.
+
+    >>> is_elsewhere([]), is_elsewhere(["--runner=flink"])
+    (False, True)
+    """
+    runner, _ = runner_and_options(arguments)
+    return not isinstance(runner, FnApiRunner)
+
+
+def engine_of(arguments: Sequence[str]) -> Cluster:
+    """The engine whose cluster the remedies speak of: the one that is named, or Flink.
+
+    >>> engine_of(["--runner=Spark"]).start
+    'bash scripts/spark up'
+    """
+    return ENGINES.get(_named(arguments).lower(), FLINK)
+
+
+def _named(arguments: Sequence[str]) -> str:
+    """The runner that was asked for; the last one, if several were."""
+    return ([a.removeprefix(RUNNER) for a in arguments if a.startswith(RUNNER)] or [IN_MEMORY[0]])[-1]

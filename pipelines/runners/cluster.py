@@ -1,0 +1,239 @@
+"""An engine's cluster on this machine alone: its Java processes, and Beam's job server in front of them.
+
+The engine's own ports are bound to loopback, and logs and spilled data are kept in a private folder: what travels
+through a cluster while records are tabulated is as confidential as the records. Beam's job server and the ports by
+which its runner speaks with Python workers listen on every interface, and Beam has no setting against it: on a machine
+that others can reach, a firewall must close them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import time
+import urllib.request
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from das.errors import Problem, UsageError
+from das.storage.files import make_private
+from pipelines.runners.jars import Distribution, cache_folder, jars, java
+
+__all__ = ["JOB_SERVER", "Cluster", "Process", "ask"]
+
+JOB_SERVER = "jobserver"
+START_SECONDS = 120
+STOP_SECONDS = 20
+
+OPENED = (
+    *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.text"),
+    *("java.time", "java.util", "java.util.concurrent", "java.util.concurrent.atomic", "java.util.concurrent.locks"),
+    *("sun.net.util", "sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar"),
+)
+"""Packages of Java's own into which engines look."""
+
+LOGGING = """\
+rootLogger.level = WARN
+rootLogger.appenderRef.console.ref = console
+appender.console.name = console
+appender.console.type = CONSOLE
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d %-5p %c{1} - %m%n
+"""
+
+WORKER: Mapping[str, str] = {
+    "environment_type": "PROCESS",
+    "environment_config": json.dumps({"command": str(Path(sys.executable).with_name("das-worker"))}),
+    "environment_cache_millis": "3000",  # one worker for all steps of a stage, instead of one each
+}
+"""Beam's options for Python workers that the engine's processes start beside themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One Java process of a cluster, and the addresses at which it alone may listen."""
+
+    name: str
+    main: str
+    heap: str
+    arguments: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    listens: tuple[str, ...] = ()
+
+
+class Cluster(ABC):
+    """What all engines have in common; an engine says which processes there are and when they can take work."""
+
+    distribution: ClassVar[Distribution]
+    job_endpoint: ClassVar[str]
+    options: ClassVar[Mapping[str, str]]
+    """What ``--runner=NAME`` adds to Beam's own defaults; an option on the command line takes precedence."""
+
+    @abstractmethod
+    def processes(self) -> tuple[Process, ...]:
+        """Name all of it, in the order in which it is to be started."""
+
+    @abstractmethod
+    def has_workers(self) -> bool:
+        """Whether the engine says that all of its workers are there."""
+
+    def settings(self) -> Mapping[str, str]:
+        """Files to write into the folder before anything is started: name to content."""
+        return {}
+
+    def environment(self) -> Mapping[str, str]:
+        """Environment variables for all processes."""
+        return {}
+
+    @property
+    def title(self) -> str:
+        """The engine's name."""
+        return self.distribution.engine
+
+    @property
+    def name(self) -> str:
+        """The engine's name as it is typed."""
+        return self.title.lower()
+
+    @property
+    def start(self) -> str:
+        """The command that starts it."""
+        return f"bash scripts/{self.name} up"
+
+    @property
+    def stop(self) -> str:
+        """The command that stops it."""
+        return f"bash scripts/{self.name} down"
+
+    @property
+    def folder(self) -> Path:
+        """Where logs, numbers of processes and temporary data are."""
+        return cache_folder() / f"{self.name}-cluster"
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What every Java process is told."""
+        return (
+            *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED),
+            "-XX:+UseSerialGC",
+            f"-Djava.io.tmpdir={self.folder / 'tmp'}",
+            f"-Dlog4j.configurationFile=file:{self.folder / 'log4j2.properties'}",
+        )
+
+    def job_server(self, main: str, heap: str, flags: tuple[str, ...] = (), **arguments: str) -> Process:
+        """Beam's own process, with the arguments that it takes for every engine and those for this one."""
+        host, _, port = self.job_endpoint.partition(":")
+        common = {"job-host": host, "job-port": port, "artifact-port": "0", "expansion-port": "0"}
+        common["artifacts-dir"] = str(self.folder / "artifacts")
+        given = common | {name.replace("_", "-"): value for name, value in arguments.items()}
+        listed = tuple(f"--{name}={value}" for name, value in given.items())
+        return Process(JOB_SERVER, main, heap, listed, flags, (self.job_endpoint,))
+
+    def up(self) -> None:
+        """Start whatever of the cluster does not run, and wait until it can take work."""
+        classes, command = jars(self.distribution), java(self.title)
+        missing = [process for process in self.processes() if self.pid_of(process.name) is None]
+        _require_free(address for process in missing for address in process.listens)
+        for folder in (self.folder.parent, self.folder, self.folder / "tmp", self.folder / "artifacts"):
+            make_private(folder)
+        for name, content in {"log4j2.properties": LOGGING, **self.settings()}.items():
+            (self.folder / name).write_text(content)
+        for process in missing:
+            self._start(process, command, classes)
+        deadline = time.monotonic() + START_SECONDS
+        while not self.is_up():
+            dead = [process.name for process in self.processes() if self.pid_of(process.name) is None]
+            if dead or time.monotonic() > deadline:
+                reason = "ended at once" if dead else f"did not get ready within {START_SECONDS} s"
+                where = dead[0] if dead else "the cluster"
+                raise UsageError(Problem(where, reason, f"see its log in {self.folder}"))
+            time.sleep(0.5)
+
+    def down(self) -> None:
+        """Stop the cluster."""
+        pids = [pid for process in self.processes() if (pid := self.pid_of(process.name))]
+        for number, seconds in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, STOP_SECONDS)):
+            deadline = time.monotonic() + seconds
+            for pid in filter(self._is_ours, pids):
+                os.kill(pid, number)
+            while any(map(self._is_ours, pids)) and time.monotonic() < deadline:
+                time.sleep(0.2)
+        for process in self.processes():
+            self.pid_file(process.name).unlink(missing_ok=True)
+
+    def is_up(self) -> bool:
+        """Whether all of it runs and can take work."""
+        return self.has_workers() and _listens(self.job_endpoint)
+
+    def pid_of(self, name: str) -> int | None:
+        """The number of a process of the cluster, if it runs."""
+        try:
+            pid = int(self.pid_file(name).read_text())
+        except (OSError, ValueError):
+            return None
+        return pid if self._is_ours(pid) else None
+
+    def pid_file(self, name: str) -> Path:
+        """Where the number of a process is written."""
+        return self.folder / f"{name}.pid"
+
+    def beam_that_runs(self) -> str | None:
+        """The release of Beam that the job server was started from, if one runs; it cannot be asked itself."""
+        pid = self.pid_of(JOB_SERVER)
+        class_path = rf"/{self.name}-[^/]+-beam-([^/]+)/".encode()
+        found = pid and re.search(class_path, _command_of(pid))
+        return found[1].decode() if found else None
+
+    def _start(self, process: Process, command: str, classes: Path) -> None:
+        flags = [*self.flags, f"-Xmx{process.heap}", *process.flags, "-cp", f"{classes}/*"]
+        argv = [command, *flags, process.main, *process.arguments]
+        files = (
+            (0, os.devnull, os.O_RDONLY),
+            (1, str(self.folder / f"{process.name}.log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
+        )
+        actions = [(os.POSIX_SPAWN_OPEN, *file, 0o600) for file in files] + [(os.POSIX_SPAWN_DUP2, 1, 2)]
+        environment = {**os.environ, **self.environment()}
+        pid = os.posix_spawn(command, argv, environment, file_actions=actions, setsid=True)  # to outlive this process
+        self.pid_file(process.name).write_text(str(pid))
+
+    def _is_ours(self, pid: int) -> bool:
+        """Whether the process lives and is one of the cluster's; another may have got the number since."""
+        try:
+            command = _command_of(pid).split(b"\0")
+            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        except OSError:
+            return False
+        return state != "Z" and any(process.main.encode() in command for process in self.processes())
+
+
+def ask(address: str) -> dict[str, int]:
+    """What an engine says of itself; nothing if it does not answer."""
+    try:
+        with urllib.request.urlopen(f"http://{address}", timeout=5) as answer:
+            found: dict[str, int] = json.load(answer)
+            return found
+    except (OSError, ValueError):
+        return {}
+
+
+def _require_free(addresses: Iterable[str]) -> None:
+    for address in filter(_listens, addresses):
+        raise UsageError(Problem(address, "another program listens there", "stop it, or use its cluster"))
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    with socket.socket() as probe:
+        probe.settimeout(2)
+        return probe.connect_ex((host, int(port))) == 0
+
+
+def _command_of(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -1,0 +1,45 @@
+"""Engines by name, and their clusters on this machine: ``python -m pipelines.runners.clusters NAME up | down | status``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+import click
+
+from das.errors import ProblemsFound
+from pipelines.runners.cluster import Cluster
+from pipelines.runners.flink import Flink
+from pipelines.runners.spark import Spark
+
+__all__ = ["ENGINES", "FLINK", "SPARK"]
+
+FLINK = Flink()
+SPARK = Spark()
+ENGINES: Mapping[str, Cluster] = {engine.name: engine for engine in (FLINK, SPARK)}
+
+
+@click.command()
+@click.argument("name", type=click.Choice(list(ENGINES)))
+@click.argument("action", type=click.Choice(["up", "down", "status"]))
+def main(name: str, action: str) -> None:
+    """Start, stop or show an engine's cluster on this machine."""
+    engine = ENGINES[name]
+    try:
+        if action == "up":
+            engine.up()
+        elif action == "down":
+            engine.down()
+    except ProblemsFound as error:
+        for problem in error.problems:
+            click.echo(f"{name}: {problem}", err=True)
+        sys.exit(error.exit_code)
+    for process in engine.processes():
+        pid = engine.pid_of(process.name)
+        click.echo(f"{process.name:14} {f'runs ({pid})' if pid else 'does not run'}")
+    if action == "status":
+        sys.exit(0 if engine.is_up() else 1)
+
+
+if __name__ == "__main__":
+    main()

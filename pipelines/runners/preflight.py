@@ -1,0 +1,209 @@
+"""Whether an engine can do the work at all: asked before the first noise is drawn.
+
+A small job goes where the large ones will go. Each worker says which versions it has and whether it sees the output
+folder, by the names of Beam's counters: those come home even from a machine that shares no file with this one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import sys
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+
+import apache_beam as beam
+import grpc
+from apache_beam.metrics import Metrics
+from apache_beam.options.pipeline_options import PortableOptions
+from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
+from apache_beam.runners.runner import PipelineState
+
+from das.errors import Interrupted, Problem, UsageError
+from pipelines.runners import engine_of, is_elsewhere, runner_and_options
+from pipelines.runners.cluster import Cluster
+from pipelines.runners.clusters import ENGINES
+from pipelines.workers.lifetime import lease_in
+from pipelines.workers.process_pool import WORKER_LOST
+from pipelines.workers.step_timer import counters_of
+
+__all__ = ["engaged", "trouble_with"]
+
+NAMESPACE = "das.preflight"
+PACKAGES = ("das", "apache-beam", "numpy", "scipy", "pyarrow", "ortools", "numba")
+"""Packages of which another version may give other bytes, or none."""
+EMBEDDED = "embed"
+"""Beam's name for a job server within this process."""
+HUSHED = ("wait_until_finish", "_run_job")
+"""Beam's names for the threads that follow a job, or run it."""
+CONNECT_SECONDS = 5
+DESCRIBE_SECONDS = 30
+PROBE_SECONDS = 300
+
+
+def versions() -> dict[str, str]:
+    """What this process runs on.
+
+    >>> sorted(versions())[:2]
+    ['Python', 'apache-beam']
+    """
+    return {"Python": "{}.{}".format(*sys.version_info)} | {package: version(package) for package in PACKAGES}
+
+
+class Look(beam.DoFn):
+    """Say what a worker has and sees."""
+
+    def __init__(self, out: str, probe: str) -> None:
+        self.out, self.probe = out, probe
+
+    def process(self, number: int) -> Iterator[tuple[int, int]]:
+        """Count one more worker like this, and pass something on that must be grouped."""
+        found = versions() | {"host": socket.gethostname(), "sees": str((Path(self.out) / self.probe).exists())}
+        Metrics.counter(NAMESPACE, json.dumps(found, sort_keys=True)).inc()
+        yield number % 2, number
+
+
+class Count(beam.DoFn):
+    """Say how many elements came together."""
+
+    def process(self, element: tuple[int, Sequence[int]]) -> Iterator[int]:
+        """Count a group."""
+        Metrics.counter(NAMESPACE, f"group of {len(set(element[1]))}").inc()
+        yield element[0]
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep Beam from repeating what an engine says: a step's traceback may quote data, and problems come as files.
+
+    Beam's reader of messages logs them as its own, and dies with a traceback when the job server does; a job server
+    within this process dies with that of the step.
+    """
+    before, hook = logging.root.manager.disable, threading.excepthook
+
+    def swallow(ended: threading.ExceptHookArgs) -> None:
+        if ended.thread is None or not any(part in ended.thread.name for part in HUSHED):
+            hook(ended)
+
+    logging.disable(logging.CRITICAL)
+    threading.excepthook = swallow
+    try:
+        yield
+    finally:
+        logging.disable(before)
+        threading.excepthook = hook
+
+
+@contextmanager
+def engaged(arguments: Sequence[str], out: Path) -> Iterator[Sequence[str]]:
+    """Make sure of an engine for as long as a run lasts; yields the arguments with which to use it."""
+    if is_elsewhere(arguments):
+        with quiet(), lease_in(out) as lease:
+            leased = [*arguments, f"--das_lease={lease}"]
+            _require_fit(leased, out)
+            yield leased
+    else:
+        yield arguments
+
+
+def _require_fit(arguments: Sequence[str], out: Path) -> None:
+    """Raise a UsageError that names the remedy if the engine cannot be reached or is not fit for this run."""
+    _, options = runner_and_options(arguments)
+    endpoint = options.view_as(PortableOptions).job_endpoint
+    for engine in ENGINES.values():
+        if endpoint == engine.job_endpoint:
+            _require_same_beam(engine)
+    if endpoint and endpoint != EMBEDDED:
+        _require_job_server(endpoint, engine_of(arguments))
+    probe = out / f".probe-{uuid.uuid4().hex}"
+    probe.touch(mode=0o600)
+    try:
+        counted = _probe(arguments, out, probe.name)
+    finally:
+        probe.unlink(missing_ok=True)
+    workers = [json.loads(name) for name in counted if name.startswith("{")]
+    problems = sorted({problem for said in workers for problem in _unfit(said, out)}, key=str)
+    if not problems and workers and {name for name in counted if not name.startswith("{")} != {"group of 4"}:
+        problems = [Problem("the engine", "did not group a small job's elements", "use another version of it")]
+    if problems:
+        raise UsageError(problems)
+
+
+def _require_same_beam(engine: Cluster) -> None:
+    """Refuse this machine's job server if it is of another release; one elsewhere does not say which it is of."""
+    runs, ours = engine.beam_that_runs(), version("apache-beam")
+    if runs not in (None, ours):
+        remedy = f"stop it with `{engine.stop}`, run `bash scripts/setup`, then `{engine.start}`"
+        raise UsageError(Problem("the job server", f"is of Beam {runs}, and apache-beam here is {ours}", remedy))
+
+
+def _require_job_server(endpoint: str, engine: Cluster) -> None:
+    host, _, port = endpoint.rpartition(":")
+    where, remedy = f"--job_endpoint={endpoint}", f"start one with `{engine.start}`, or name another"
+    try:
+        socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+    except (OSError, ValueError):
+        raise UsageError(Problem(where, "no job server can be reached there", remedy)) from None
+    with grpc.insecure_channel(endpoint) as channel:
+        service = beam_job_api_pb2_grpc.JobServiceStub(channel)
+        try:
+            service.DescribePipelineOptions(beam_job_api_pb2.DescribePipelineOptionsRequest(), timeout=DESCRIBE_SECONDS)
+        except grpc.RpcError:
+            reason = "something listens there that is no Beam job server, or none of a version that is understood"
+            raise UsageError(Problem(where, reason, remedy)) from None
+
+
+def _probe(arguments: Sequence[str], out: Path, probe: str) -> set[str]:
+    """Run the small job; returns the counters' names."""
+    runner, options = runner_and_options(arguments)
+    pipeline = beam.Pipeline(runner=runner, options=options)
+    look = beam.ParDo(Look(str(out.resolve()), probe)).with_output_types(tuple[int, int])
+    _ = pipeline | beam.Create(range(8)) | beam.Reshuffle() | look | beam.GroupByKey() | beam.ParDo(Count())
+    try:
+        result = pipeline.run()
+        state = result.wait_until_finish(duration=1000 * PROBE_SECONDS)
+    except Exception as error:
+        said = f"{error.code()}" if isinstance(error, grpc.RpcError) else str(error).strip().splitlines()[0]
+        remedy = "see that das of the same version is installed where the workers run, and look at the engine's log"
+        reason = f"failed a small job: {said[-300:]}"  # which holds no data
+        raise UsageError(Problem("the engine", reason, remedy)) from error
+    if not PipelineState.is_terminal(state):
+        result.cancel()
+        reason = f"did not do a small job within {PROBE_SECONDS} s"
+        remedy = f"see that it has free workers: `{engine_of(arguments).start}` starts what is missing"
+        raise UsageError(Problem("the engine", reason, remedy))
+    # A runner without counters tells nothing of its workers; that the job ended well is then all there is.
+    return {name for name, _ in counters_of(result.metrics(), NAMESPACE)}
+
+
+def _unfit(said: dict[str, str], out: Path) -> Iterator[Problem]:
+    where = f"worker on {said.pop('host')}"
+    if said.pop("sees") != "True":
+        remedy = "choose a folder that this machine and all workers share under the same path"
+        yield Problem(where, f"does not see the output folder {out}", remedy)
+    for name, ours in versions().items():
+        if said.get(name) != ours:
+            remedy = "install requirements.lock of the same checkout there, with the same Python"
+            yield Problem(where, f"has {name} {said.get(name)}, and this machine {ours}", remedy)
+
+
+def trouble_with(error: Exception, arguments: Sequence[str] = ()) -> Exception:
+    """What to tell of a job that ended badly: the error itself, unless it is the engine that failed and not a step."""
+    if WORKER_LOST in str(error):
+        remedy = "run the same command again; with fewer workers (--direct_num_workers) if memory was short"
+        return Interrupted(Problem("a worker process", "was ended before its work was done", remedy))
+    if isinstance(error, grpc.RpcError):
+        reason = "stopped answering while a stage ran"
+    elif "failed in state" in str(error) and "Traceback" not in str(error):
+        reason = "gave a stage up"
+    else:
+        return error
+    remedy = (
+        f"see that it runs (`{engine_of(arguments).start}` starts what is missing), then run the same command again"
+    )
+    return Interrupted(Problem("the engine", reason, remedy))

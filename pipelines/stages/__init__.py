@@ -1,0 +1,1 @@
+"""The stages of a run as Beam transforms: tabulate, measure or congenial, estimate, publish."""

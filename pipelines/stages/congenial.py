@@ -1,0 +1,306 @@
+"""The congenial engine: the mechanism itself emits conforming counts, and so it stands on the confidential side.
+
+An up-sweep carries messages, which are functions of true counts, from the leaves to the top; a down-sweep carries draws
+back. Only the draws leave: every other element of this pipeline is confidential.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from itertools import pairwise
+from pathlib import Path
+
+import apache_beam as beam
+import numpy as np
+
+from das.congenial.family import Box, Family, Told
+from das.congenial.messages import Messages, WindowTooSmall
+from das.errors import Problem, ProblemsFound, SplitNotProved, WindowsTooNarrow
+from das.facts.fact import limits_of
+from das.facts.file import read_facts
+from das.noise.stream import RunKey, Streams
+from das.plan.tree_of_counts import Layers, layers_of
+from das.schema.counts import Encoded, merge
+from das.storage.counts import stating_noise, table_of_counts
+from das.storage.shards import Part, families, parquet_bytes
+from das.storage.staging import write_atomically
+from pipelines.elements.arrays import Arrays, Join, Joined, sparse_arrays, sparse_counts
+from pipelines.elements.context import Work
+from pipelines.stages.tabulate import AddUp, CarryUp, read_histogram
+from pipelines.workers.errors import complaining
+from pipelines.workers.step_timer import timed
+
+__all__ = ["Congenial"]
+
+Keyed = tuple[int, Arrays]
+PUBLIC_FILE = 0o644
+
+
+class Congenial(beam.PTransform):
+    """True histograms and public facts to conforming draws of every level."""
+
+    def __init__(self, work: Work, histograms: Path, facts: Path, key: Path, reach: float) -> None:
+        super().__init__()
+        self.work, self.histograms, self.facts, self.key, self.reach = work, histograms, facts, key, reach
+
+    def expand(self, start: beam.pvalue.PBegin) -> beam.PCollection[str]:
+        """Build the steps: messages up, draws down, one join per level each."""
+        work, levels = self.work, self.work.plan.levels
+        truth = {
+            level: start
+            | f"parts of {level}" >> beam.Create(list(work.parts(level)))
+            | f"spread {level}" >> beam.Reshuffle()
+            | f"read {level}" >> beam.ParDo(ReadTruth(work, self.histograms, self.facts)).with_output_types(Keyed)
+            for level in levels
+        }
+        below: dict[str, beam.PCollection[Keyed]] = {}
+        for above, level in reversed(list(pairwise(levels))):
+            joined = {"family": truth[level]} | ({"below": below[level]} if level in below else {})
+            below[above] = (
+                joined
+                | f"join {level} with its children" >> Join()
+                | f"tell {above}" >> beam.ParDo(TellParent(work, level, self.reach)).with_output_types(Keyed)
+            )
+        parents = start | "above the top" >> beam.Create([(0, Arrays({}))]).with_output_types(Keyed)
+        for level in levels:
+            joined = {"parent": parents, "family": truth[level]} | ({"below": below[level]} if level in below else {})
+            drawn = (
+                joined
+                | f"join {level} with its parents" >> Join()
+                | f"draw {level}" >> beam.ParDo(DrawFamily(work, level, self.reach, self.key)).with_output_types(Keyed)
+            )
+            if level != levels[-1]:
+                parents = drawn | f"hand {level} down" >> beam.ParDo(HandDown(level)).with_output_types(Keyed)
+        # The leaves' cells are the whole draw: every other count is a sum of them.
+        counts, written = drawn | "cells" >> beam.ParDo(ToCells(work)).with_output_types(Keyed), []
+        size = work.plan.schema.size
+        for position in reversed(range(len(levels))):
+            level = levels[position]
+            nobody = [(part.index, sparse_arrays(merge([], size))) for part in work.parts(level)]
+            room = start | f"room for {level}" >> beam.Create(nobody).with_output_types(Keyed)
+            counts = (
+                (counts, room)
+                | f"gather {level}" >> beam.Flatten()
+                | f"add up {level}" >> beam.CombinePerKey(AddUp(size))
+            )
+            written.append(counts | f"write {level}" >> beam.ParDo(WriteDraws(work, level)).with_output_types(str))
+            if position:
+                carry = CarryUp(work, level, levels[position - 1])
+                counts = counts | f"carry {level} up" >> beam.ParDo(carry).with_output_types(Keyed)
+        return written | beam.Flatten()
+
+
+class ReadTruth(beam.DoFn):
+    """Read a part's true counts and public limits and split them by family."""
+
+    def __init__(self, work: Work, histograms: Path, facts: Path) -> None:
+        self.work, self.histograms, self.facts = work, histograms, facts
+
+    @timed(lambda self, element: f"read {element.level}")
+    def process(self, part: Part) -> Iterator[Keyed]:
+        """Yield the parent's position, the children's true counts, and their limits."""
+        counts = read_histogram(part, self.histograms)
+        path = part.path(self.facts)
+        limits = limits_of(read_facts(self.work.plan, path), slice(None)) if path.exists() else ()
+        offsets = families(self.work.spine, part.level)
+        first, last = np.searchsorted(offsets, [part.start, part.stop])
+        cuts = np.searchsorted(counts.unit, offsets[first : last + 1])
+        for at, parent in enumerate(range(int(first), int(last))):
+            mine = slice(cuts[at], cuts[at + 1])
+            here = slice(int(offsets[parent]) - part.start, int(offsets[parent + 1]) - part.start)
+            found = sparse_arrays(Encoded(counts.unit[mine], counts.cell[mine], counts.count[mine]))
+            named = {f">= {limit.query.name}": limit.lower[here] for limit in limits}
+            named |= {f"<= {limit.query.name}": limit.upper[here] for limit in limits}
+            yield parent, found.with_arrays(Arrays(named))
+
+
+class _OfFamily(beam.DoFn):
+    """What the two sweeps share: a family as ``das`` understands it, from what was joined."""
+
+    def __init__(self, work: Work, level: str, reach: float) -> None:
+        self.work, self.level, self.reach = work, level, reach
+
+    def setup(self) -> None:
+        """Arrange the layers once a worker."""
+        self.layers: Layers = layers_of(self.work.plan)
+
+    def family(self, parent: int, joined: dict[str, Iterable[Arrays]]) -> tuple[Family, list[Told] | None]:
+        """Bring the true counts into the layers, and the children's own messages into order."""
+        spine = self.work.spine
+        offsets = families(spine, self.level)
+        first, stop = int(offsets[parent]), int(offsets[parent + 1])
+        (found,) = joined["family"]
+        counts, layers = sparse_counts(found), self.layers[self.level]
+        truth, boxes = [], []
+        for layer in layers:
+            dense = np.zeros((stop - first, layer.query.size), dtype=np.int64)
+            np.add.at(dense, (counts.unit - first, layer.query.group_of(counts.cell)), counts.count)
+            truth.append(dense)
+            lower, upper = f">= {layer.query.name}", f"<= {layer.query.name}"
+            box = Box.open(dense.shape)
+            if lower in found:
+                box = Box(np.asarray(found[lower], np.int64), np.asarray(found[upper], np.int64))
+            boxes.append(box)
+        depth = spine.levels.index(self.level)
+        family = Family(
+            layers=layers,
+            geocodes=tuple(spine.geocodes(self.level)[first:stop].tolist()),
+            parent="" if depth == 0 else str(spine.geocodes(spine.levels[depth - 1])[parent]),
+            truth=tuple(truth),
+            boxes=tuple(boxes),
+            reach=self.reach,
+            splits=self.layers.splits(spine),
+        )
+        if self.level == self.work.plan.levels[-1]:
+            return family, None
+        ordered = sorted(joined["below"], key=lambda told: int(told["child"][0]))
+        return family, [_told(told) for told in ordered]
+
+
+class TellParent(_OfFamily):
+    """Sum a family's messages and address them to the family above, of which its parent is a child."""
+
+    @timed(lambda self, element: f"tell parents of {self.level}")
+    def process(self, element: Joined) -> Iterator[Keyed]:
+        """Yield the grandparent's position and what the parent is told."""
+        parent, joined = element
+        spine = self.work.spine
+        above = spine.levels[spine.levels.index(self.level) - 1]
+        with complaining(self.work.partial):
+            family, below = self.family(parent, joined)
+            with refusing(WindowsTooNarrow):
+                told = family.tell(family.weigh(below), self.layers[above][-1])
+        yield max(0, int(spine.parent(above)[parent])), _arrays(told).with_array("child", np.array([parent]))
+
+
+class DrawFamily(_OfFamily):
+    """Split the parent's draw among the children, and each child's among its finer answers."""
+
+    streams: Streams
+
+    def __init__(self, work: Work, level: str, reach: float, key: Path) -> None:
+        super().__init__(work, level, reach)
+        self.key = key
+
+    def setup(self) -> None:
+        """Read the key; nothing that outlives this step may hold it."""
+        super().setup()
+        self.streams = RunKey(self.key.read_bytes()).streams(self.work.plan.digest.encode())
+
+    @timed(lambda self, element: f"draw {self.level}")
+    def process(self, element: Joined) -> Iterator[Keyed]:
+        """Yield the parent's position and the children's draws in their finest layer."""
+        parent, joined = element
+        (above,) = joined["parent"]
+        with complaining(self.work.partial):
+            family, below = self.family(parent, joined)
+            handed = np.zeros(family.layers[0].query.size, dtype=np.int64)
+            with refusing(WindowsTooNarrow):  # whether the roots hold is settled before anything is drawn
+                weighed = family.weigh(below)
+                coarsest = None if "answer" in above else family.draw_roots(weighed, self.streams)
+            with refusing(SplitNotProved):  # from here on it may depend on what was drawn
+                if coarsest is None:
+                    handed[np.asarray(above["answer"])] = above["count"]
+                    coarsest = family.draw(weighed, handed, self.streams)
+                drawn = family.refine(weighed, coarsest, self.streams)
+        child, answer = np.nonzero(drawn)
+        first = int(families(self.work.spine, self.level)[parent])
+        yield (
+            parent,
+            Arrays(
+                {
+                    "unit": child + first,
+                    "answer": answer,
+                    "count": drawn[child, answer],
+                    "children": np.arange(first, first + len(drawn), dtype=np.int64),
+                }
+            ),
+        )
+
+
+@contextmanager
+def refusing(kind: type[ProblemsFound]) -> Iterator[None]:
+    """Say it without a place: which family it was is a matter of confidential counts."""
+    try:
+        yield
+    except WindowTooSmall:
+        raise kind(Problem("strategy", "the sampler's windows are too narrow for its proof")) from None
+
+
+class HandDown(beam.DoFn):
+    """Hand each child its own draw: it is the parent of the next family."""
+
+    def __init__(self, level: str) -> None:
+        self.level = level
+
+    @timed(lambda self, element: f"hand down {self.level}")
+    def process(self, element: Keyed) -> Iterator[Keyed]:
+        """Yield each child's position and its sparse draw."""
+        arrays = element[1]
+        children = np.asarray(arrays["children"], dtype=np.int64)
+        cuts = np.searchsorted(np.asarray(arrays["unit"]), np.append(children, children[-1] + 1))
+        for at, child in enumerate(children.tolist()):
+            mine = slice(cuts[at], cuts[at + 1])
+            yield child, Arrays({"answer": arrays["answer"][mine], "count": arrays["count"][mine]})
+
+
+class ToCells(beam.DoFn):
+    """Name the cells of the leaves' draws, and key them by the part in which they are written."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+
+    def setup(self) -> None:
+        """Find the cell of each answer of the finest query once a worker."""
+        finest = layers_of(self.work.plan)[self.work.plan.levels[-1]][-1].query
+        self.cell_of = np.zeros(finest.size, dtype=np.int64)
+        possible = np.flatnonzero(self.work.plan.schema.possible)
+        self.cell_of[finest.index[possible]] = possible
+
+    @timed(lambda self, element: "name cells")
+    def process(self, element: Keyed) -> Iterator[Keyed]:
+        """Yield the part's number and the family's counts."""
+        arrays = element[1]
+        starts = [part.start for part in self.work.parts(self.work.plan.levels[-1])]
+        first = int(np.asarray(arrays["children"])[0])
+        counts = Encoded(
+            np.asarray(arrays["unit"], dtype=np.int64),
+            self.cell_of[np.asarray(arrays["answer"])],
+            np.asarray(arrays["count"], dtype=np.int64),
+        )
+        yield int(np.searchsorted(starts, first, side="right")) - 1, sparse_arrays(counts)
+
+
+class WriteDraws(beam.DoFn):
+    """Write a part's drawn counts, with the noise that was conditioned."""
+
+    def __init__(self, work: Work, level: str) -> None:
+        self.work, self.level = work, level
+
+    @timed(lambda self, element: f"write {self.level}")
+    def process(self, element: Keyed) -> Iterator[str]:
+        """Yield the file's name."""
+        index, arrays = element
+        plan, part, counts = self.work.plan, self.work.parts(self.level)[index], sparse_counts(arrays)
+        geocodes = self.work.spine.geocodes(self.level)[part.start : part.stop]
+        local = Encoded(counts.unit - part.start, counts.cell, counts.count)
+        path = part.path(self.work.partial)
+        with complaining(self.work.partial):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            table = stating_noise(table_of_counts(plan.schema, geocodes, local), plan.at(self.level))
+            write_atomically(path, parquet_bytes(table), mode=PUBLIC_FILE)
+        yield path.name
+
+
+def _arrays(told: Told) -> Arrays:
+    """What a geounit tells, as an element."""
+    named = {field.name: getattr(told.messages, field.name) for field in fields(Messages)}
+    return Arrays({"ids": told.ids, **named})
+
+
+def _told(arrays: Arrays) -> Told:
+    """What a geounit tells, from an element."""
+    messages = Messages(**{field.name: arrays[field.name] for field in fields(Messages)})
+    return Told(np.asarray(arrays["ids"], dtype=np.int64), messages)

@@ -1,0 +1,230 @@
+"""The down-sweep: part by part, each family takes its parent's counts and is solved; only public things are read.
+
+Each worker reads the measurements of its part itself and writes its part's files itself. What travels between levels is
+small: what families know of their parents, up, and what parents were found to be, down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from das.estimation import estimate_families
+from das.estimation.linear.blue import Knowledge, pass_down
+from das.estimation.problem import FamilyEstimate
+from das.facts.file import read_facts
+from das.release.estimates import table_of_estimates
+from das.release.measurements import read_measurements
+from das.schema.counts import Encoded
+from das.storage.counts import table_of_counts
+from das.storage.layout import ReleaseFolder
+from das.storage.shards import Part, families, parquet_bytes
+from das.storage.staging import write_atomically
+from pipelines.elements.arrays import Arrays, Join, Joined, sparse_counts
+from pipelines.elements.context import Work
+from pipelines.elements.knowledge import FamilyView, knowledge_arrays, knowledge_of, knowledge_of_all
+from pipelines.elements.messages import Keyed, handed_down, handed_to, told_by, told_up
+from pipelines.workers.errors import complaining
+from pipelines.workers.step_timer import timed
+
+__all__ = ["DownSweep"]
+
+PUBLIC_FILE = 0o644
+
+
+class DownSweep(beam.PTransform):
+    """Measurements and facts to protected integer counts, from the top of the spine to its leaves.
+
+    With full information an up-sweep comes first: each family pools what it knows and tells its parent. The down-sweep
+    then carries two things to each child: its parent's counts, and its parent's best linear unbiased estimate.
+    """
+
+    def __init__(self, work: Work, release: ReleaseFolder, estimates: Path | None) -> None:
+        super().__init__()
+        self.work, self.release, self.estimates = work, release, estimates
+
+    def expand(self, start: beam.pvalue.PBegin) -> beam.PCollection[str]:
+        """Build the steps: up if there is to be full information, then down, one join per level each."""
+        work, levels = self.work, self.work.plan.levels
+        nothing = [(part.index, Arrays({})) for part in work.parts(levels[-1])]
+        told = {levels[-1]: start | "leaves" >> beam.Create(nothing).with_output_types(Keyed)}
+        for above, level in reversed(list(pairwise(levels))) if work.full else ():
+            told[above] = (
+                told[level]
+                | f"gather what is told of {level}" >> beam.GroupByKey()
+                | f"pool {level}" >> beam.ParDo(PoolPart(work, self.release, level)).with_output_types(Keyed)
+            )
+        written = []
+        handed = start | "above the top" >> beam.Create([(0, Arrays({}))]).with_output_types(Keyed)
+        for level, below in zip(levels, [*levels[1:], None], strict=True):
+            joined = {"above": handed} | ({"below": told[level]} if work.full and below else {})
+            solved = (
+                joined
+                | f"join {level} with its parents" >> Join()
+                | f"estimate {level}" >> beam.ParDo(EstimatePart(work, self.release, level)).with_output_types(Keyed)
+            )
+            write = WritePart(work, level, self.estimates)
+            written.append(solved | f"write {level}" >> beam.ParDo(write).with_output_types(str))
+            if below:
+                handed = solved | f"hand {level} down" >> beam.ParDo(HandDown(work, below)).with_output_types(Keyed)
+        return written | beam.Flatten()
+
+
+class FamiliesOfPart(beam.DoFn):
+    """A step that reads a part's measurements and facts and works on its families."""
+
+    def __init__(self, work: Work, release: ReleaseFolder, level: str) -> None:
+        self.work, self.release, self.level = work, release, level
+
+    def setup(self) -> None:
+        """Give linear algebra one thread: families are small, and its sums must not depend on the number of cores."""
+        self._threads = threadpool_limits(limits=1)
+
+    def teardown(self) -> None:
+        """Give the threads back."""
+        self._threads.restore_original_limits()
+
+    def views(self, part: Part, told: Mapping[int, Knowledge]) -> Iterator[FamilyView]:
+        """Yield each family with what was told of its children from below."""
+        plan = self.work.plan
+        values = read_measurements(plan, part.level, part.path(self.release.measurements))
+        facts_path = part.path(self.release.facts)
+        facts = read_facts(plan, facts_path) if facts_path.exists() else ()
+        offsets = families(self.work.spine, part.level)
+        first, last = np.searchsorted(offsets, [part.start, part.stop])
+        for parent in range(int(first), int(last)):
+            here = slice(int(offsets[parent]) - part.start, int(offsets[parent + 1]) - part.start)
+            named: dict[str, NDArray[np.generic]] = {"values": values[here]}
+            named |= {f"{fact.sign} {fact.query.name}": fact.values[here] for fact in facts}
+            yield FamilyView(self.work, part.level, parent, Arrays(named), told)
+
+
+class PoolPart(FamiliesOfPart):
+    """Pool what each family of a part knows, and tell the level above, of which its parent is a geounit."""
+
+    @timed(lambda self, element: f"pool {self.level}")
+    def process(self, element: tuple[int, Iterable[Arrays]]) -> Iterator[Keyed]:
+        """Yield the number of a part above and what its geounits' families know."""
+        index, messages = element
+        spine = self.work.spine
+        with complaining(self.work.partial):
+            views = self.views(self.work.parts(self.level)[index], told_by(messages))
+            pooled = {view.parent: view.pooled() for view in views}
+        above = spine.levels[spine.levels.index(self.level) - 1]
+        yield from told_up(self.work, above, np.array(list(pooled)), knowledge_of_all(list(pooled.values())))
+
+
+class EstimatePart(FamiliesOfPart):
+    """Solve and round each family of a part; yield their counts, linear estimates, and how each was solved."""
+
+    @timed(lambda self, element: f"estimate {self.level}")
+    def process(self, element: Joined) -> Iterator[Keyed]:
+        """Yield the part's number and all that was found."""
+        index, joined = element
+        above, told = handed_to(joined["above"]), told_by(joined.get("below", ()))
+        first, problems, best = [], [], []
+        with complaining(self.work.partial):
+            for view in self.views(self.work.parts(self.level)[index], told):
+                if view.parent not in above:
+                    raise view.unmet()
+                counts, parent = above[view.parent]
+                known = view.knowledge() if self.work.full else None
+                first.append(view.first)
+                problems.append(view.problem(counts, known))
+                if known is not None:
+                    best.append(known if parent is None else pass_down(self.work.basis, known, parent))
+            solver, passes = self.work.plan.settings.estimate.solver, self.work.plan.passes(self.level)
+            found = estimate_families(problems, solver=solver, passes=passes)
+        solved = _solved(list(zip(first, found, strict=True)))
+        yield index, solved.with_arrays(knowledge_arrays(knowledge_of_all(best))) if best else solved
+
+
+def _solved(found: list[tuple[int, FamilyEstimate]]) -> Arrays:
+    unit, cell, count = [], [], []
+    for first, family in found:
+        child, column = np.nonzero(family.counts)
+        unit.append(child + first)
+        cell.append(family.cells[column])
+        count.append(family.counts[child, column])
+    how = [family.diagnostics for _, family in found]
+    return Arrays(
+        {
+            "unit": np.concatenate(unit, dtype=np.int64),
+            "cell": np.concatenate(cell, dtype=np.int64),
+            "count": np.concatenate(count, dtype=np.int64),
+            "first": np.array([first for first, _ in found], dtype=np.int64),
+            "children": np.array([len(family.counts) for _, family in found], dtype=np.int32),
+            "quality": np.array([[d.residual, d.gap, d.iterations, d.rounding_distance, d.widened] for d in how]),
+            "solver": np.frombuffer("\n".join(d.solver for d in how).encode(), dtype=np.uint8),
+        }
+    )
+
+
+class HandDown(beam.DoFn):
+    """Hand each geounit's counts and best estimate to the part of the level below that holds its children."""
+
+    def __init__(self, work: Work, below: str) -> None:
+        self.work, self.below = work, below
+
+    @timed(lambda self, element: f"hand down to {self.below}")
+    def process(self, element: Keyed) -> Iterator[Keyed]:
+        """Yield the number of a part below and what its parents were found to be."""
+        solved = element[1]
+        first, children = np.asarray(solved["first"]), np.asarray(solved["children"])
+        unit = np.arange(first[0], first[-1] + children[-1])
+        best = knowledge_of(solved) if self.work.full else None
+        yield from handed_down(self.work, self.below, unit, sparse_counts(solved), best)
+
+
+class WritePart(beam.DoFn):
+    """Write a part's counts and how each family was solved, and the linear estimates into their own folder."""
+
+    def __init__(self, work: Work, level: str, estimates: Path | None) -> None:
+        self.work, self.level, self.estimates = work, level, estimates
+
+    @timed(lambda self, element: f"write {self.level}")
+    def process(self, element: Keyed) -> Iterator[str]:
+        """Yield the file's name."""
+        index, solved = element
+        part, plan = self.work.parts(self.level)[index], self.work.plan
+        counts = sparse_counts(solved)
+        local = Encoded(counts.unit - part.start, counts.cell, counts.count)
+        geocodes = self.work.spine.geocodes(self.level)[part.start : part.stop]
+        path = part.path(self.work.partial)
+        with complaining(self.work.partial):
+            _write(path, table_of_counts(plan.schema, geocodes, local))
+            _write(part.path(self.work.partial / "diagnostics"), self._diagnostics(solved))
+            if self.estimates is not None:
+                table = table_of_estimates(plan, self.work.basis, self.level, geocodes, knowledge_of(solved))
+                _write(part.path(self.estimates), table)
+        yield path.name
+
+    def _diagnostics(self, solved: Arrays) -> pa.Table:
+        spine, at = self.work.spine, self.work.spine.levels.index(self.level)
+        parents = spine.parent(self.level)[np.asarray(solved["first"])]
+        above = spine.geocodes(spine.levels[at - 1])[parents].tolist() if at else [""] * len(parents)
+        quality = np.asarray(solved["quality"])
+        return pa.table(
+            {
+                "parent": pa.array(above, pa.string()),
+                "children": pa.array(np.asarray(solved["children"])),
+                "solver": pa.array(bytes(np.asarray(solved["solver"])).decode().split("\n"), pa.string()),
+                "residual": quality[:, 0],
+                "gap": quality[:, 1],
+                "iterations": quality[:, 2].astype(np.int64),
+                "rounding_distance": quality[:, 3],
+                "widened": quality[:, 4].astype(np.int64),
+            }
+        )
+
+
+def _write(path: Path, table: pa.Table) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, parquet_bytes(table), mode=PUBLIC_FILE)

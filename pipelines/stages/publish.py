@@ -1,0 +1,161 @@
+"""Protected counts to products: tables for each level and area, and records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from das.plan.geography import areas_of
+from das.plan.plan import Plan
+from das.release.microdata import comment_of, table_of_records
+from das.release.tables import csv_bytes, table_of_answers
+from das.schema.counts import Encoded, answers_of
+from das.schema.query import Query, parse_query
+from das.storage.counts import read_counts
+from das.storage.layout import ReleaseFolder
+from das.storage.shards import Part
+from das.storage.staging import write_atomically
+from pipelines.elements.context import Work
+from pipelines.workers.errors import complaining
+from pipelines.workers.step_timer import timed
+
+__all__ = ["PublishRecords", "PublishTable", "TableTask", "table_queries", "table_tasks"]
+
+PUBLIC_FILE = 0o644
+ROWS_AT_ONCE = 100_000
+"""Rows of a table that are held at a time."""
+WIDEST_TABLE = 4096
+"""Columns of a table that is written without being asked for; the counts say the same, row by row."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableTask:
+    """One query tabulated for one level or for one kind of area."""
+
+    place: str
+    query: str
+
+    def file_name(self, plan: Plan) -> str:
+        """Name of the table's files, without their endings."""
+        return f"{self.place}-{parse_query(plan.schema, self.query).slug}"
+
+
+def table_queries(plan: Plan) -> list[Query]:
+    """The queries to tabulate: as configured, or all that were measured but the detailed and other long ones.
+
+    Where nothing else is measured, totals are what everybody asks for first.
+    """
+    names = plan.settings.output.tables
+    if names is None:
+        most = min(plan.schema.size, WIDEST_TABLE + 1)
+        names = tuple(dict.fromkeys(m.query.name for m in plan.measurements if m.query.size < most)) or ("total",)
+    return [parse_query(plan.schema, name) for name in names]
+
+
+def table_tasks(plan: Plan) -> list[TableTask]:
+    """Every table of the release."""
+    places = [*plan.levels, *(area.name for area in plan.settings.geography.areas)]
+    return [TableTask(place, query.name) for place in places for query in table_queries(plan)]
+
+
+class PublishTable(beam.DoFn):
+    """Write one table, as Parquet and CSV."""
+
+    def __init__(self, work: Work, release: ReleaseFolder) -> None:
+        self.work, self.release = work, release
+
+    @timed(lambda self, element: f"table of {element.place}")
+    def process(self, task: TableTask) -> Iterator[str]:
+        """Yield the file's name."""
+        plan = self.work.plan
+        name = task.file_name(plan)
+        with complaining(self.work.partial):
+            _write(self.work.partial, name, self._pieces(task), csv=plan.settings.output.csv)
+        yield name
+
+    def _pieces(self, task: TableTask) -> Iterator[pa.Table]:
+        """The table's rows, not too many at a time."""
+        plan, spine = self.work.plan, self.work.spine
+        query = parse_query(plan.schema, task.query)
+        if task.place in plan.levels:
+            geocodes, real = spine.geocodes(task.place), spine.real(task.place)
+            for here, answers in self._answers(task.place, query):
+                yield table_of_answers(query, geocodes[here][real[here]], answers[real[here]])
+            return
+        areas = areas_of(plan, spine)[task.place]
+        members = areas.membership.tocsc().astype(np.int64)
+        totals = np.zeros((len(areas.codes), query.size), dtype=np.int64)
+        for here, answers in self._answers(plan.levels[-1], query):
+            totals += members[:, here] @ answers
+        yield table_of_answers(query, areas.codes, totals)
+
+    def _answers(self, level: str, query: Query) -> Iterator[tuple[slice, NDArray[np.int64]]]:
+        """Runs of a level's geounits and their answers."""
+        for run in _runs(self.work.parts(level)):
+            here = slice(run[0].start, run[-1].stop)
+            counts = [read_counts(self.work.spine, level, part.path(self.release.counts)) for part in run]
+            unit, cell, count = (np.concatenate([getattr(c, n) for c in counts]) for n in ("unit", "cell", "count"))
+            yield here, answers_of(query, Encoded(unit - here.start, cell, count), here.stop - here.start)
+
+
+def _runs(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """Consecutive parts, so many at a time that they have about ``ROWS_AT_ONCE`` geounits."""
+    run: list[Part] = []
+    for part in parts:
+        if run and part.stop - run[0].start > ROWS_AT_ONCE:
+            yield run
+            run = []
+        run.append(part)
+    yield run
+
+
+class PublishRecords(beam.DoFn):
+    """Write the records of one part of the leaves."""
+
+    def __init__(self, work: Work, release: ReleaseFolder, *, seeded: bool) -> None:
+        self.work, self.release, self.seeded = work, release, seeded
+
+    @timed(lambda self, element: "records")
+    def process(self, part: Part) -> Iterator[str]:
+        """Yield the file's name."""
+        plan, spine = self.work.plan, self.work.spine
+        with complaining(self.work.partial):
+            counts = read_counts(spine, part.level, part.path(self.release.counts))
+            counts = Encoded(counts.unit - part.start, counts.cell, counts.count)
+            records = table_of_records(plan, spine.geocodes(part.level)[part.start : part.stop], counts)
+            name = "records" if part.of == 1 else f"records-{part.index:05d}-of-{part.of:05d}"
+            comment = comment_of(plan, seeded=self.seeded)
+            _write(self.work.partial, name, [records], csv=plan.settings.output.csv, delimiter="|", comment=comment)
+        yield name
+
+
+def _write(
+    folder: Path, name: str, pieces: Iterable[pa.Table], *, csv: bool, delimiter: str = ",", comment: str = ""
+) -> None:
+    """Write a table piece by piece, as Parquet and, if wanted, as CSV."""
+
+    def write(parquet: BinaryIO, text: BinaryIO | None) -> None:
+        writer = None
+        for table in pieces:
+            if text is not None:
+                first = writer is None
+                text.write(csv_bytes(table, delimiter=delimiter, comment=comment if first else "", header=first))
+            writer = writer or pq.ParquetWriter(parquet, table.schema, compression="zstd", write_statistics=False)
+            writer.write_table(table, row_group_size=max(1, table.num_rows))
+        if writer is not None:
+            writer.close()
+
+    def write_both(parquet: BinaryIO) -> None:
+        write_atomically(folder / f"{name}.csv", lambda text: write(parquet, text), mode=PUBLIC_FILE)
+
+    content = write_both if csv else partial(write, text=None)
+    write_atomically(folder / f"{name}.parquet", content, mode=PUBLIC_FILE)

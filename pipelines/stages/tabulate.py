@@ -1,0 +1,150 @@
+"""Microdata to true histograms: read, place, add up; then carry the sums up the spine. All of it confidential."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from das.errors import InputError
+from das.records.encode import encode
+from das.records.read import Chunk, read
+from das.schema.counts import Encoded, merge
+from das.storage.shards import Part, parquet_bytes
+from das.storage.staging import write_atomically
+from pipelines.elements.arrays import Arrays, ArraysCoder, sparse_arrays, sparse_counts
+from pipelines.elements.context import Work
+from pipelines.workers.errors import complain, complaining
+from pipelines.workers.step_timer import timed
+
+__all__ = ["AddUp", "CarryUp", "Tabulate", "read_histogram"]
+
+Keyed = tuple[int, Arrays]
+
+
+class Tabulate(beam.PTransform):
+    """Chunks of input files to one sparse histogram file per part of each level."""
+
+    def __init__(self, work: Work) -> None:
+        super().__init__()
+        self.work = work
+
+    def expand(self, chunks: beam.PCollection[Chunk]) -> beam.PCollection[str]:
+        """Build the steps, from the leaves to the top."""
+        levels = self.work.plan.levels
+        counts = chunks | "place records" >> beam.ParDo(PlaceRecords(self.work)).with_output_types(Keyed)
+        written = []
+        for position in reversed(range(len(levels))):
+            level = levels[position]
+            counts = counts | f"add up {level}" >> beam.CombinePerKey(AddUp(self.work.plan.schema.size))
+            written.append(
+                counts | f"write {level}" >> beam.ParDo(WriteHistogram(self.work, level)).with_output_types(str)
+            )
+            if position:
+                counts = counts | f"carry {level} up" >> beam.ParDo(
+                    CarryUp(self.work, level, levels[position - 1])
+                ).with_output_types(Keyed)
+        return written | beam.Flatten()
+
+
+class PlaceRecords(beam.DoFn):
+    """Read a chunk and split its counts by the part of the leaf level that they belong to."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+
+    @timed(lambda self, element: "place records")
+    def process(self, chunk: Chunk) -> Iterator[Keyed]:
+        """Yield a part's number and the chunk's counts in it."""
+        plan, spine = self.work.plan, self.work.spine
+        with complaining(self.work.partial):
+            for batch in read(chunk, plan):
+                counts, problems = encode(batch, plan, spine, chunk.name)
+                if problems:
+                    complain(self.work.partial, InputError(problems))
+                yield from _by_part(counts, self.work.parts(plan.levels[-1]))
+
+
+@beam.typehints.with_input_types(Arrays)
+@beam.typehints.with_output_types(Arrays)
+class AddUp(beam.CombineFn):
+    """Sum of sparse counts; partial sums travel as raw bytes too, where Beam would pickle what it has no type for."""
+
+    def __init__(self, cells: int) -> None:
+        self.cells = cells
+
+    def get_accumulator_coder(self) -> ArraysCoder:
+        """Raw bytes."""
+        return ArraysCoder()
+
+    def create_accumulator(self) -> Arrays:
+        """Nothing counted yet."""
+        return sparse_arrays(merge([], self.cells))
+
+    def add_input(self, accumulator: Arrays, element: Arrays) -> Arrays:
+        """Add one contribution."""
+        return self.merge_accumulators([accumulator, element])
+
+    def merge_accumulators(self, accumulators: Iterable[Arrays]) -> Arrays:
+        """Add several contributions."""
+        return sparse_arrays(merge([sparse_counts(a) for a in accumulators], self.cells))
+
+    def extract_output(self, accumulator: Arrays) -> Arrays:
+        """The sum."""
+        return accumulator
+
+
+class CarryUp(beam.DoFn):
+    """Replace each unit by its parent and split by the parts of the level above."""
+
+    def __init__(self, work: Work, level: str, above: str) -> None:
+        self.work, self.level, self.above = work, level, above
+
+    @timed(lambda self, element: f"carry up {self.level}")
+    def process(self, element: Keyed) -> Iterator[Keyed]:
+        """Yield a part's number above and what this part adds to it."""
+        counts = sparse_counts(element[1])
+        raised = replace(counts, unit=self.work.spine.parent(self.level)[counts.unit])
+        yield from _by_part(merge([raised], self.work.plan.schema.size), self.work.parts(self.above))
+
+
+class WriteHistogram(beam.DoFn):
+    """Write one part's true counts into the confidential folder."""
+
+    def __init__(self, work: Work, level: str) -> None:
+        self.work, self.level = work, level
+
+    @timed(lambda self, element: f"write {self.level}")
+    def process(self, element: Keyed) -> Iterator[str]:
+        """Yield the file's name."""
+        index, arrays = element
+        counts = sparse_counts(arrays)
+        path = self.work.parts(self.level)[index].path(self.work.partial)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        table = pa.table({"unit": counts.unit, "cell": counts.cell, "count": counts.count})
+        with complaining(self.work.partial):
+            write_atomically(path, parquet_bytes(table))
+        yield path.name
+
+
+def read_histogram(part: Part, folder: Path) -> Encoded:
+    """Read a part's true counts; a part without a file has nobody in it."""
+    path = part.path(folder)
+    if not path.exists():
+        return merge([], 1)
+    table = pq.read_table(path)
+    return Encoded(*(np.asarray(table[name]) for name in ("unit", "cell", "count")))
+
+
+def _by_part(counts: Encoded, parts: tuple[Part, ...]) -> Iterator[Keyed]:
+    starts = np.array([part.start for part in parts] + [parts[-1].stop], dtype=np.int64)
+    cuts = np.searchsorted(counts.unit, starts)
+    for index in range(len(parts)):
+        here = slice(cuts[index], cuts[index + 1])
+        if cuts[index + 1] > cuts[index]:
+            yield index, sparse_arrays(Encoded(counts.unit[here], counts.cell[here], counts.count[here]))

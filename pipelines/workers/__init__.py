@@ -1,0 +1,1 @@
+"""Worker processes: how they start, report errors and progress, and end."""

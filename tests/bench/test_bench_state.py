@@ -1,0 +1,38 @@
+"""``das bench state``: the object it prints, on a state that is small."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from das import cli
+from das.errors import UsageError
+from das.runner import STAGES
+
+
+def test_its_numbers_fit_together() -> None:
+    said = CliRunner().invoke(cli.das, ["bench", "state", "--json", "--blocks", "40"])
+    found = json.loads(said.output)
+    assert {"seconds", "peak_gb", "beam_share", "blocks", "cells", "stages"} <= found.keys()
+    assert (found["blocks"], found["people"], found["cells"]) == (40, 1600, 2016)
+    assert list(found["stages"]) == list(STAGES)
+    assert sum(found["stages"].values()) == pytest.approx(found["seconds"])
+    assert 0 < found["beam_share"] < 1
+    assert 0.05 < found["peak_gb"] < 4
+    assert found["geounits"]["block"] == 40
+    assert found["families"]["state"] == found["families"]["county"] == 1
+    steps = found["details"]["estimate"]["steps"]
+    for level in found["geounits"]:
+        for step in (f"estimate {level}", f"write {level}"):
+            assert steps[step]["calls"] == 1
+    for stage in found["details"].values():
+        ours = sum(step["seconds"] for step in stage["steps"].values())
+        assert ours + stage["beam_seconds"] <= stage["seconds"] * (1 + 1e-6)
+
+
+def test_what_other_benches_do_not_know_is_refused() -> None:
+    for extra in (["--blocks", "40"], ["--", "--runner=multi-process"]):
+        said = CliRunner().invoke(cli.das, ["bench", "noise", *extra])
+        assert isinstance(said.exception, UsageError)

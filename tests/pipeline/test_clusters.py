@@ -1,0 +1,110 @@
+"""Clusters on this machine without starting one: what is downloaded, where it listens, what is said if it cannot be."""
+
+from __future__ import annotations
+
+import io
+import shlex
+import shutil
+import socket
+import tarfile
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from das.errors import UsageError
+from pipelines.runners import cluster, jars, runner_and_options
+from pipelines.runners import clusters as engines
+from pipelines.runners.cluster import JOB_SERVER, Cluster, Process
+from pipelines.runners.clusters import ENGINES, FLINK, SPARK
+
+
+@pytest.fixture(params=ENGINES.values(), ids=ENGINES)
+def engine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """An engine that was never started or downloaded."""
+    monkeypatch.setenv(jars.CACHE, str(tmp_path / "cache"))
+    found: Cluster = request.param
+    return found
+
+
+def test_engines_can_run_beside_one_another() -> None:
+    processes = [process for engine in ENGINES.values() for process in engine.processes()]
+    listens = Counter(address for process in processes for address in process.listens)
+    assert set(listens.values()) == {1}
+    assert all(address.startswith("localhost:") for address in listens)
+
+
+def test_what_is_kept_says_which_releases_it_is_of_and_is_not_sent_with_each_job(engine: Cluster) -> None:
+    home = engine.distribution.home
+    assert home.parts[-3:] == (f"{engine.name}-{engine.distribution.version}-beam-{jars.BEAM}", "gradle", "wrapper")
+
+
+def test_the_job_server_hands_sparks_executors_what_every_process_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(jars.CACHE, str(tmp_path / "a folder with blanks"))
+    (server,) = (process for process in SPARK.processes() if process.name == JOB_SERVER)
+    (told,) = (flag for flag in server.flags if flag.startswith("-Dspark.executor.extraJavaOptions="))
+    assert tuple(shlex.split(told.partition("=")[2])) == SPARK.flags
+
+
+@pytest.mark.parametrize("tool", ["java", "mvn"])
+def test_what_is_not_installed_is_named(engine: Cluster, tool: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None if name == tool else name)
+    if tool == "java":
+        monkeypatch.setattr(cluster, "jars", lambda _: Path())
+    said = CliRunner().invoke(engines.main, [engine.name, "up"])
+    assert said.exit_code == 2
+    assert said.stderr.startswith(f"{engine.name}: {tool}: is not installed; a {engine.title} cluster needs ")
+
+
+def test_a_cluster_that_does_not_run(engine: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(engine), "has_workers", lambda _: False)
+    said = CliRunner().invoke(engines.main, [engine.name, "status"])
+    assert said.exit_code == 1
+    assert said.stdout.count("does not run") == len(engine.processes()) == 4
+
+
+def test_a_port_that_is_taken(engine: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "jars", lambda _: Path())
+    monkeypatch.setattr(cluster, "java", lambda _: "java")
+    with socket.create_server(("localhost", 0)) as other:
+        address = f"localhost:{other.getsockname()[1]}"
+        taken = (Process(JOB_SERVER, "Main", "1m", listens=(address,)),)
+        monkeypatch.setattr(type(engine), "processes", lambda _: taken)
+        with pytest.raises(UsageError, match=f"{address}: another program listens there; stop it, or use its cluster"):
+            engine.up()
+
+
+def test_jars_other_than_those_that_were_tested(engine: Cluster) -> None:
+    folder = engine.distribution.home / engine.distribution.below
+    folder.mkdir(parents=True)
+    (folder / "another.jar").touch()
+    with pytest.raises(UsageError, match="holds other jars than those that were tested; delete it and try again"):
+        jars.jars(engine.distribution)
+
+
+def test_beams_version_of_a_jar_takes_the_place_of_the_engines(tmp_path: Path) -> None:
+    found = tmp_path / "jars"
+    found.mkdir()
+    (found / "guava-32.0-jre.jar").touch()
+    package = tmp_path / "package.tar.gz"
+    with tarfile.open(package, "w:gz") as archive:
+        for name in ("guava-14.0.1.jar", "guava-extra-1.0.jar", "spark-core_2.12-3.5.8.jar", "notes.txt"):
+            archive.addfile(tarfile.TarInfo(f"package/deps/jars/{name}"), io.BytesIO())
+    jars._unpack(SPARK.distribution, package, found)
+    names = {path.name for path in found.iterdir()}
+    assert names == {"guava-32.0-jre.jar", "guava-extra-1.0.jar", "spark-core_2.12-3.5.8.jar"}
+    only = tmp_path / "only"
+    only.mkdir()
+    jars._unpack(replace(FLINK.distribution, wanted=("spark-",)), package, only)
+    assert [path.name for path in only.iterdir()] == ["spark-core_2.12-3.5.8.jar"]
+
+
+def test_a_runner_that_is_none_is_told_which_there_are() -> None:
+    with pytest.raises(
+        UsageError, match="is no runner that can be used here; in-memory, multi-process, flink, spark, "
+    ):
+        runner_and_options(["--runner=abacus"])

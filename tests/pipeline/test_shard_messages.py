@@ -1,0 +1,86 @@
+"""What parts tell each other arrives: everything, once, at the part that needs it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from das.estimation.linear.blue import Knowledge, pool
+from das.schema.counts import Encoded
+from das.storage import shards as parts
+from das.storage.layout import ReleaseFolder
+from das.storage.shards import families
+from pipelines.elements.context import Work
+from pipelines.elements.messages import handed_down, handed_to, told_by, told_up
+from pipelines.stages.estimate import PoolPart
+
+if TYPE_CHECKING:
+    from conftest import World
+
+
+@pytest.fixture
+def work(country: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Work:
+    """The starter's plan with its levels cut into parts of one or two families."""
+    monkeypatch.setattr(parts, "NUMBERS_PER_PART", 26)
+    spine = tmp_path / "spine.parquet"  # parts are remembered by the spine's file
+    spine.write_bytes((country.release / "facts" / "spine.parquet").read_bytes())
+    return Work(country.plan, spine, tmp_path)
+
+
+def some_knowledge(units: int, cells: int) -> Knowledge:
+    rng = np.random.Generator(np.random.PCG64(units))
+    return Knowledge(rng.normal(size=(units, cells)), [rng.normal(size=(units, 2, 2)), np.ones((units, 1, 1))])
+
+
+def test_up(work: Work) -> None:
+    for level in work.plan.levels:
+        units = work.spine.size(level)
+        known = some_knowledge(units, 8)
+        messages = list(told_up(work, level, np.arange(units), known))
+        assert [index for index, _ in messages] == list(range(len(work.parts(level))))
+        for index, message in messages:
+            part = work.parts(level)[index]
+            found = told_by([message])
+            assert sorted(found) == list(range(part.start, part.stop))
+            for unit, one in found.items():
+                assert (one.mean == known.unit(unit).mean).all()
+                pairs = zip(one.covariance, known.unit(unit).covariance, strict=True)
+                assert all((ours == theirs).all() for ours, theirs in pairs)
+
+
+@pytest.mark.parametrize("with_best", [True, False])
+def test_down(work: Work, with_best: bool) -> None:
+    assert any(len(work.parts(level)) > 1 for level in work.plan.levels[1:])
+    for above, level in pairwise(work.plan.levels):
+        units = work.spine.size(above)
+        counts = Encoded(np.repeat(np.arange(units), 2)[1:], np.arange(2 * units - 1), np.arange(1, 2 * units))
+        best = some_knowledge(units, 8) if with_best else None
+        offsets, arrived = families(work.spine, level), set()
+        for index, message in handed_down(work, level, np.arange(units), counts, best):
+            part = work.parts(level)[index]
+            for unit, (mine, known) in handed_to([message]).items():
+                assert part.start <= offsets[unit] < offsets[unit + 1] <= part.stop
+                assert (mine["cell"] == counts.cell[counts.unit == unit]).all()
+                assert (mine["count"] == counts.count[counts.unit == unit]).all()
+                assert (known is None) == (best is None)
+                if known is not None and best is not None:
+                    assert (known.mean == best.unit(unit).mean).all()
+                arrived.add(unit)
+        assert arrived == set(range(units))
+
+
+def test_the_sum_of_leaves_is_learnt_from_their_sum(country: World, town: World, tmp_path: Path) -> None:
+    for world in (country, town):
+        release = ReleaseFolder(world.release)
+        work = Work(world.plan, release.facts / "spine.parquet", tmp_path)
+        leaf = world.plan.levels[-1]
+        for part in work.parts(leaf):
+            for view in PoolPart(work, release, leaf).views(part, {}):
+                ours, plain = view.pooled(), pool(view.knowledge())
+                assert np.allclose(ours.mean, plain.mean, rtol=1e-9, atol=1e-9)
+                for mine, theirs in zip(ours.covariance, plain.covariance, strict=True):
+                    assert np.allclose(mine, theirs, rtol=1e-9, atol=1e-12)

@@ -1,0 +1,50 @@
+"""The clock counts what a step does, and stands still while Beam and the steps after it work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import sleep
+
+import apache_beam as beam
+import pytest
+
+from pipelines.runners import runner_and_options
+from pipelines.workers.step_timer import steps_of, timed
+
+OURS, THEIRS = 0.02, 0.1
+
+
+class Split(beam.DoFn):
+    @timed(lambda self, element: f"split {element}")
+    def process(self, element: int) -> Iterator[int]:
+        for part in range(3):
+            sleep(OURS)
+            yield part
+
+
+class Dawdle(beam.DoFn):
+    def process(self, element: int) -> Iterator[int]:
+        sleep(THEIRS)
+        yield element
+
+
+def test_time_of_a_step_is_its_own() -> None:
+    runner, options = runner_and_options([])
+    pipeline = beam.Pipeline(runner=runner, options=options)
+    _ = pipeline | beam.Create([7, 8, 8]) | beam.ParDo(Split()) | beam.ParDo(Dawdle())
+    steps = steps_of(pipeline.run().metrics())
+    assert {name: step.calls for name, step in steps.items()} == {"split 7": 1, "split 8": 2}
+    for step in steps.values():
+        # Three parts a call are waited for here, and three times longer downstream.
+        assert 3 * OURS * step.calls <= step.seconds < 3 * THEIRS * step.calls
+        assert step.cpu_seconds < step.seconds
+
+
+def test_what_fails_is_raised_as_it_is() -> None:
+    class Broken(beam.DoFn):
+        @timed(lambda self, element: "broken")
+        def process(self, element: int) -> Iterator[int]:
+            yield element // 0
+
+    with pytest.raises(ZeroDivisionError):
+        next(Broken().process(1))
