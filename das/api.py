@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from das.errors import Problem, UsageError
 from das.plan.load import load
 from das.plan.plan import Plan
-from das.runner import find_engine
+from das.runner import find_runner
 from das.storage.layout import Layout, ReleaseFolder
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def run(plan: Plan, *, out: str | Path, options: Sequence[str] = (), testing_key
     testing_key : str, optional
         Makes the noise reproducible, and the result a test that can never be called a release.
     """
-    find_engine().run(plan, Path(out), options=options, testing_key=testing_key)
+    find_runner().run(plan, Path(out), options=options, testing_key=testing_key)
     return open(out)
 
 

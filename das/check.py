@@ -11,10 +11,10 @@ from das.errors import InfeasibleError, InputError, Problem, ProblemsFound
 from das.facts.collect import TrueAnswers, facts_of
 from das.plan.geography import areas_of, spine_of
 from das.plan.plan import Plan
-from das.plan.tree_of_counts import layers_of
+from das.plan.tree_of_counts import tree_of
 from das.records.encode import encode
 from das.records.read import chunks, input_files, read
-from das.schema.counts import Encoded, answers_of, merge
+from das.schema.counts import SparseCounts, answers_of, merge
 from das.schema.query import Query
 from geography import Spine
 
@@ -49,7 +49,7 @@ def check(plan: Plan) -> dict[str, Any]:
             conflicts += error.problems
         except ProblemsFound as error:
             problems += error.problems
-    placed: list[Encoded] = []
+    placed: list[SparseCounts] = []
     try:
         for chunk in chunks(plan):
             if spine is None:
@@ -86,20 +86,20 @@ def check(plan: Plan) -> dict[str, Any]:
             f"{plan.name}: config, geography, input and facts fit together",
             "geounits   " + ", ".join(f"{size:,} {level}" for level, size in units.items()),
             "input      " + ", ".join(files) + " (every row read)",
-            *([f"congenial  counts form a tree (laminar): {layers_of(plan).explain()}"] if plan.is_congenial else []),
+            *([f"congenial  counts form a tree (laminar): {tree_of(plan).explain()}"] if plan.is_congenial else []),
             f"plan       {plan.digest[:16]}",
             "nothing was spent",
         ],
     }
 
 
-def _true_answers(counts: Encoded, spine: Spine) -> TrueAnswers:
+def _true_answers(counts: SparseCounts, spine: Spine) -> TrueAnswers:
     """Exact answers at any level, to hold the declared facts against; they stay in memory."""
 
     def answers(level: str, query: Query) -> NDArray[np.int64]:
         unit = counts.unit
         for below in reversed(spine.levels[spine.levels.index(level) + 1 :]):
             unit = spine.parent(below)[unit]
-        return answers_of(query, Encoded(unit, counts.cell, counts.count), spine.size(level))
+        return answers_of(query, SparseCounts(unit, counts.cell, counts.count), spine.size(level))
 
     return answers

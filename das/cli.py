@@ -1,7 +1,6 @@
 """The ``das`` command: verbs a person types, messages a person can act on, and exit codes a script can."""
 
 from __future__ import annotations
-from das.report.account_text import account_text
 
 import errno
 import json
@@ -24,12 +23,13 @@ from das.errors import Interrupted, Problem, ProblemsFound, UsageError
 from das.plan import presets
 from das.plan.load import load
 from das.plan.plan import Plan
-from das.plan.tree_of_counts import layers_of
+from das.plan.tree_of_counts import tree_of
 from das.promise.account import account
 from das.promise.joint import joint_account, read_source, write_account_page
 from das.promise.product import product_of
+from das.report.account_text import account_text
 from das.report.text import summary
-from das.runner import STAGES, find_engine
+from das.runner import STAGES, find_runner
 from das.storage.layout import Layout
 from das.storage.ledger_view import ledger_of, ledger_text, rows_of
 
@@ -187,7 +187,7 @@ def plan_(
         return
     joint = f"\n{product.text()}" if product else ""
     if plan.is_congenial:
-        joint += f"\ncongenial: counts form a tree (laminar): {layers_of(plan).explain()}"
+        joint += f"\ncongenial: counts form a tree (laminar): {tree_of(plan).explain()}"
     click.echo(
         f"{plan.explain()}{joint}\n\n{account_text(accounted.nominal, accounted.sections)}\n\nNothing was read of the records, nothing was spent."
     )
@@ -355,7 +355,7 @@ def presets_() -> None:
 
 def _run(plan: Plan, out: Path, upto: str, beam: Sequence[str], testing_key: str | None, as_json: bool | None) -> None:
     with _progress() as progress:
-        find_engine().run(plan, out, upto=upto, options=beam, testing_key=testing_key, progress=progress)
+        find_runner().run(plan, out, upto=upto, options=beam, testing_key=testing_key, progress=progress)
     if as_json is None:
         following = "run" if upto == "publish" else STAGES[STAGES.index(upto) + 1]
         click.echo(f"{upto}: done; next: das {following}")

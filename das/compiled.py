@@ -23,12 +23,13 @@ __all__ = ["compiled", "kernel_folder"]
 
 def compiled(function: Callable[..., Any]) -> Any:
     """Compile on first call; division by zero follows NumPy."""
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(kernel_folder(function))
+    settings: Any = numba.config
+    before = settings.CACHE_DIR
+    settings.CACHE_DIR = str(kernel_folder(function))
     try:
         return numba.njit(cache=True, error_model="numpy")(function)
     finally:
-        numba.config.CACHE_DIR = before
+        settings.CACHE_DIR = before
 
 
 def kernel_folder(function: Callable[..., Any]) -> Path:

@@ -12,13 +12,13 @@ from typing import Protocol
 from das.errors import Problem, UsageError
 from das.plan.plan import Plan
 
-__all__ = ["STAGES", "Engine", "Progress", "StageTime", "StepTime", "Stopwatch", "find_engine"]
+__all__ = ["STAGES", "Progress", "Runner", "StageTime", "StepTime", "Stopwatch", "find_runner"]
 
 STAGES = ("tabulate", "measure", "estimate", "publish", "report")
 """The stages of a release, in order; each begins where the one before it was made durable."""
 
 Progress = Callable[[str, int, int], None]
-"""Told the stage, how many of its parts are written, and how many there are."""
+"""SentMessages the stage, how many of its parts are written, and how many there are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +41,10 @@ class StageTime:
 
 
 Stopwatch = Callable[[StageTime], None]
-"""Told what each stage took, once it has ended."""
+"""SentMessages what each stage took, once it has ended."""
 
 
-class Engine(Protocol):
+class Runner(Protocol):
     """Runs the stages of a plan up to a given one, continuing where an earlier run of the same plan stopped."""
 
     def run(
@@ -61,14 +61,14 @@ class Engine(Protocol):
         """Run the plan into the folder ``out``."""
 
 
-def find_engine(name: str = "beam") -> Engine:
+def find_runner(name: str = "beam") -> Runner:
     """Load the engine that is registered under the entry point group ``das.runner``."""
     for entry in entry_points(group="das.runner", name=name):
         root = logging.getLogger()
         handlers, level = root.handlers[:], root.level
         root.setLevel(logging.CRITICAL)  # Beam complains on import about clients that are not installed
         try:
-            engine: Engine = entry.load()()
+            engine: Runner = entry.load()()
         finally:
             root.handlers[:] = handlers
             root.setLevel(level)

@@ -31,29 +31,30 @@ from das.plan.plan import Plan
 from das.records.read import chunks, fingerprints, input_files
 from das.release.finish import is_finished, write_statement
 from das.runner import STAGES, Progress, StageTime, Stopwatch
+from das.storage.files import exclusive_lock, sha256_file, write_atomically
 from das.storage.layout import Layout, make_root
-from das.storage.run_identity import Custody
+from das.storage.run_identity import RunIdentity
 from das.storage.shards import parquet_bytes
-from das.storage.staging import Staging, alone_in, committed, sha256_file, verify, write_atomically
-from pipelines.elements.context import Work
+from das.storage.staging import Staging, committed, verify
+from pipelines.elements.context import WorkerContext
 from pipelines.runners import is_elsewhere, runner_and_options
-from pipelines.runners.preflight import engaged, trouble_with
+from pipelines.runners.preflight import failure_of, ready_runner
 from pipelines.stages.estimate import DownSweep
-from pipelines.stages.measure import MeasurePart, true_answers_of, write_facts
+from pipelines.stages.measure import MeasureShard, true_answers_of, write_facts
 from pipelines.stages.publish import PublishRecords, PublishTable, table_tasks
 from pipelines.stages.tabulate import Tabulate
-from pipelines.workers.errors import raise_complaints
-from pipelines.workers.progress import watching
+from pipelines.workers.errors import raise_reported
+from pipelines.workers.progress import watch_progress
 from pipelines.workers.step_timer import steps_of
 
-__all__ = ["BeamEngine"]
+__all__ = ["BeamRunner"]
 
 PUBLIC = 0o755
 REACHES = (20.0, 40.0, 80.0, 160.0, 320.0)
 """Half the width of the congenial sampler's windows, in standard deviations: the next where one does not hold."""
 
 
-class BeamEngine:
+class BeamRunner:
     """Runs plans on Apache Beam; see :class:`das.runner.Engine`."""
 
     def run(
@@ -72,9 +73,9 @@ class BeamEngine:
             out = out.resolve()  # the workers' current folder is another
         run = _Run(plan, Layout(out), options, progress or (lambda stage, done, of: None))
         make_root(out)
-        with alone_in(out), ExitStack() as stack:
-            run.custody = Custody.claim(plan, run.layout, testing_key)
-            run.options = stack.enter_context(engaged(options, out))
+        with exclusive_lock(out), ExitStack() as stack:
+            run.identity = RunIdentity.claim(plan, run.layout, testing_key)
+            run.options = stack.enter_context(ready_runner(options, out))
             stages = {
                 "tabulate": run.tabulate,
                 "measure": run.measure,
@@ -96,7 +97,7 @@ class BeamEngine:
 class _Run:
     """One run in one folder."""
 
-    custody: Custody
+    identity: RunIdentity
 
     def __init__(self, plan: Plan, layout: Layout, options: Sequence[str], progress: Progress) -> None:
         self.plan, self.layout, self.options, self.progress = plan, layout, options, progress
@@ -121,12 +122,12 @@ class _Run:
             return
         with Staging(folder) as staging:
             staging.write("spine.parquet", parquet_bytes(spine.to_table()))
-            work = Work(self.plan, staging.partial / "spine.parquet", staging.partial)
+            work = WorkerContext(self.plan, staging.partial / "spine.parquet", staging.partial)
 
             def build(pipeline: beam.Pipeline) -> None:
                 _ = pipeline | "chunks" >> beam.Create(pieces) | beam.Reshuffle() | Tabulate(work)
 
-            self._execute("tabulate", (staging.partial,), build, parts=len(work.all_parts()))
+            self._execute("tabulate", (staging.partial,), build, shards=len(work.all_shards()))
             staging.commit({"stage": "tabulate", "key": key, "inputs": prints})
 
     def measure(self) -> None:
@@ -138,38 +139,38 @@ class _Run:
                 raise UsageError(Problem(str(self.layout.root), "holds no histograms", "run `das tabulate` first"))
             self._require_unchanged(confidential.histograms)
             spine_path = confidential.histograms / "spine.parquet"
-            reading = Work(self.plan, spine_path, confidential.histograms)
+            reading = WorkerContext(self.plan, spine_path, confidential.histograms)
             facts = facts_of(self.plan, reading.spine, true_answers_of(reading, confidential.histograms))
             # From here on the run is charged; whatever happens, it is charged once.
-            self.custody.reserve(tabulated["inputs"])
+            self.identity.reserve(tabulated["inputs"])
             self._remove(release.facts)  # of an interrupted run: the geography may have been mended since
             with Staging(release.facts, mode=PUBLIC) as staging:
-                write_facts(Work(self.plan, spine_path, staging.partial), facts)
+                write_facts(WorkerContext(self.plan, spine_path, staging.partial), facts)
                 staging.commit({"stage": "facts", "key": self.plan.digest})
             with Staging(release.mechanism(self.plan), mode=PUBLIC) as staging:
-                work = Work(self.plan, release.facts / "spine.parquet", staging.partial)
+                work = WorkerContext(self.plan, release.facts / "spine.parquet", staging.partial)
                 if self.plan.is_congenial:
                     self._draw(work, staging)
                 else:
                     self._measure(work)
-                self._require([part.path(staging.partial) for part in work.all_parts()])
-                inputs = self.custody.commitments(tabulated["inputs"])
+                self._require([shard.path(staging.partial) for shard in work.all_shards()])
+                inputs = self.identity.commitments(tabulated["inputs"])
                 declared = digest_of((committed(release.facts) or {})["files"])
                 staging.commit(
                     {"stage": "measure", "key": self.plan.digest, "inputs": inputs, "facts_digest": declared}
                 )
-        self.custody.settle()
+        self.identity.settle()
 
-    def _measure(self, work: Work) -> None:
+    def _measure(self, work: WorkerContext) -> None:
         """Independent noise on every answer."""
-        step = MeasurePart(work, self.layout.confidential.histograms, self.layout.confidential.key)
+        step = MeasureShard(work, self.layout.confidential.histograms, self.layout.confidential.key)
 
         def build(pipeline: beam.Pipeline) -> None:
-            _ = pipeline | "parts" >> beam.Create(work.all_parts()) | beam.Reshuffle() | beam.ParDo(step)
+            _ = pipeline | "parts" >> beam.Create(work.all_shards()) | beam.Reshuffle() | beam.ParDo(step)
 
-        self._execute("measure", (work.partial,), build, parts=len(work.all_parts()))
+        self._execute("measure", (work.partial,), build, shards=len(work.all_shards()))
 
-    def _draw(self, work: Work, staging: Staging) -> None:
+    def _draw(self, work: WorkerContext, staging: Staging) -> None:
         """Noise conditioned to conform; windows that prove too narrow are widened, and nothing was drawn yet.
 
         The widest may be too narrow, or a split may fail once the draw has begun: wider windows would then be chosen by
@@ -181,8 +182,12 @@ class _Run:
         inside, facts = self.layout.confidential, self.layout.release.facts
         for reach in REACHES:
             sweep = Congenial(work, inside.histograms, facts, inside.key, reach)
+
+            def build(pipeline: beam.Pipeline, sweep: Congenial = sweep) -> None:
+                _ = pipeline | sweep
+
             try:
-                self._execute("measure", (work.partial,), lambda p, sweep=sweep: p | sweep, len(work.all_parts()))
+                self._execute("measure", (work.partial,), build, len(work.all_shards()))
                 return
             except WindowsTooNarrow:
                 staging.clear()
@@ -192,14 +197,14 @@ class _Run:
 
     def _refusal(self) -> WindowsTooNarrow:
         """Say that nothing came of it and that it is paid for all the same; it is not for everybody's ears."""
-        charged = "a test run is charged nothing" if self.custody.seeded else "what it was charged stays charged"
+        charged = "a test run is charged nothing" if self.identity.seeded else "what it was charged stays charged"
         reason = (
             "the congenial sampler cannot prove its errors here, with any windows it may use, and nothing was "
             f"published. Whether it can is a matter of confidential counts: {charged}, and only people who are "
             "cleared for the counts may be told"
         )
         remedy = (
-            'in another folder, give the levels more even shares, or use engine = "nonnegative-l2"; `das ledger DIR` '
+            'in another folder, give the levels more even shares, or use method = "nonnegative-l2"; `das ledger DIR` '
             "shows what is left for it"
         )
         return WindowsTooNarrow(Problem("strategy", reason, remedy))
@@ -224,17 +229,17 @@ class _Run:
         with ExitStack() as stack:
             counts = stack.enter_context(Staging(release.counts, mode=PUBLIC))
             estimates = stack.enter_context(Staging(release.estimates, mode=PUBLIC)) if full else None
-            work = Work(self.plan, release.facts / "spine.parquet", counts.partial)
+            work = WorkerContext(self.plan, release.facts / "spine.parquet", counts.partial)
             sweep = DownSweep(work, release, estimates.partial if estimates else None)
 
             def build(pipeline: beam.Pipeline) -> None:
                 _ = pipeline | sweep
 
-            parts = work.all_parts()
-            self._execute("estimate", (counts.partial,), build, parts=2 * len(parts))
-            self._require([part.path(counts.partial) for part in parts])
+            shards = work.all_shards()
+            self._execute("estimate", (counts.partial,), build, shards=2 * len(shards))
+            self._require([shard.path(counts.partial) for shard in shards])
             if estimates:
-                self._require([part.path(estimates.partial) for part in parts])
+                self._require([shard.path(estimates.partial) for shard in shards])
                 estimates.commit({"stage": "estimates", "key": key})
             counts.commit({"stage": "estimate", "key": key})
 
@@ -255,21 +260,21 @@ class _Run:
             self._remove(folder)
         with Staging(release.tables, mode=PUBLIC) as tables, Staging(release.microdata, mode=PUBLIC) as microdata:
             spine_path = release.facts / "spine.parquet"
-            tabulating = Work(self.plan, spine_path, tables.partial)
-            listing = Work(self.plan, spine_path, microdata.partial)
+            tabulating = WorkerContext(self.plan, spine_path, tables.partial)
+            listing = WorkerContext(self.plan, spine_path, microdata.partial)
             tasks = table_tasks(self.plan)
-            leaves = list(listing.parts(self.plan.levels[-1])) if self.plan.settings.output.microdata else []
+            leaves = list(listing.shards(self.plan.levels[-1])) if self.plan.settings.output.microdata else []
 
             def build(pipeline: beam.Pipeline) -> None:
                 steps = (
                     ("tables", tasks, PublishTable(tabulating, release)),
-                    ("records", leaves, PublishRecords(listing, release, seeded=self.custody.seeded)),
+                    ("records", leaves, PublishRecords(listing, release, seeded=self.identity.seeded)),
                 )
                 for name, work, step in steps:
                     spread = pipeline | name >> beam.Create(work) | f"spread {name}" >> beam.Reshuffle()
                     _ = spread | f"write {name}" >> beam.ParDo(step)
 
-            self._execute("publish", (tables.partial, microdata.partial), build, parts=len(tasks) + len(leaves))
+            self._execute("publish", (tables.partial, microdata.partial), build, shards=len(tasks) + len(leaves))
             self._require([tables.partial / f"{task.file_name(self.plan)}.parquet" for task in tasks])
             microdata.commit({"stage": "microdata", "key": key})
             tables.commit({"stage": "tables", "key": key})
@@ -277,7 +282,7 @@ class _Run:
     def report(self) -> None:
         """Config, statement and manifest; a release that is complete and unchanged stays as it is."""
         if not is_finished(self.plan, self.layout.release):
-            write_statement(self.plan, self.layout.release, self.custody.record())
+            write_statement(self.plan, self.layout.release, self.identity.record())
 
     def _require_unchanged(self, folder: Path) -> None:
         """A stage reads what the one before it made durable, and nothing that was damaged since."""
@@ -314,21 +319,21 @@ class _Run:
             shutil.rmtree(folder)
 
     def _execute(
-        self, stage: str, partials: tuple[Path, ...], build: Callable[[beam.Pipeline], None], parts: int
+        self, stage: str, partials: tuple[Path, ...], build: Callable[[beam.Pipeline], None], shards: int
     ) -> None:
         begun = perf_counter()
         runner, options = runner_and_options(self.options)
         pipeline = beam.Pipeline(runner=runner, options=options)
         build(pipeline)
         try:
-            with watching(partials, parts, lambda done: self.progress(stage, done, parts)):
+            with watch_progress(partials, shards, lambda done: self.progress(stage, done, shards)):
                 result = pipeline.run()
                 result.wait_until_finish()
         except Exception as error:
-            raise_complaints(*partials)
+            raise_reported(*partials)
             write_atomically(partials[0] / "room", bytes(4096))  # a worker on a full disk could not even complain
-            raise trouble_with(error, self.options) from error
-        raise_complaints(*partials)
+            raise failure_of(error, self.options) from error
+        raise_reported(*partials)
         self.spent[stage] = {"pipeline_seconds": perf_counter() - begun, "steps": steps_of(result.metrics())}
 
     def _require(self, paths: list[Path]) -> None:

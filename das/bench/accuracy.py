@@ -78,7 +78,7 @@ def _row(level: str, query: str, errors: list[tuple[float, float]], runs: int) -
         "checked": f"the same measurements, {runs} of each of {len(errors)} states",
         "level": level,
         "query": query,
-        "engine": "nonnegative-l2",
+        "method": "nonnegative-l2",
         "gain_percent": 100.0 * (1.0 - ours / peer),
         "gain_percent_se": stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else None,
         "bluedown_gain_percent": BLUEDOWN[level, query],

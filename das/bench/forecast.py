@@ -23,7 +23,7 @@ from scipy.optimize import nnls
 from das.demo.geography import BLOCKS_PER_GROUP, GROUPS_PER_TRACT, TRACTS_PER_COUNTY
 from das.errors import Problem, UsageError
 from das.plan.plan import Plan, numbers_per_unit
-from das.storage.shards import NUMBERS_PER_PART
+from das.storage.shards import NUMBERS_PER_SHARD
 
 __all__ = ["NATION", "Projection", "StageCost", "measure_states", "project", "read_measured"]
 
@@ -138,7 +138,7 @@ def project(plan: Plan, runs: Sequence[Run], *, blocks: int = NATION, workers: i
     like = {level: _counterpart(plan.levels, level, largest) for level in plan.levels}
     numbers = {level: numbers_per_unit(plan.at(level)) for level in plan.levels}
     weight = {level: numbers[level] / largest["numbers_per_geounit"][like[level]] for level in plan.levels}
-    parts = {level: max(1, ceil(geounits[level] * numbers[level] / NUMBERS_PER_PART)) for level in plan.levels}
+    parts = {level: max(1, ceil(geounits[level] * numbers[level] / NUMBERS_PER_SHARD)) for level in plan.levels}
     per_unit = dict.fromkeys(plan.levels, 0.0)
     stages = []
     for stage, detail in largest["details"].items():

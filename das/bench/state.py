@@ -19,7 +19,7 @@ from typing import Any
 from das.demo.starter import write_demo
 from das.plan.load import load
 from das.plan.plan import numbers_per_unit
-from das.runner import StageTime, find_engine
+from das.runner import StageTime, find_runner
 from das.storage.layout import Layout
 from das.storage.shards import families
 from geography import Spine
@@ -51,7 +51,7 @@ def rows(*, blocks: int = BLOCKS, options: Sequence[str] = ()) -> dict[str, Any]
         plan = load(write_demo(out, blocks=blocks, people=people))
         watch = _Watch(_workers(options))
         load_before = os.getloadavg()[0]
-        find_engine().run(plan, out, options=options, testing_key="das bench state", stopwatch=watch.ended)
+        find_runner().run(plan, out, options=options, testing_key="das bench state", stopwatch=watch.ended)
         release = Layout(out).release
         spine = Spine.load(release.facts / "spine.parquet")
         disk = sum(path.stat().st_size for path in release.path.rglob("*") if path.is_file())

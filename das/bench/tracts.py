@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from das.demo import Population, generate
 from das.estimation.linear.basis import Basis
-from das.estimation.linear.blue import Exact, Knowledge, condition, distance, learn
+from das.estimation.linear.blue import Exact, LinearEstimate, condition, distance, update
 from das.estimation.problem import FamilyProblem, Measured, Quadratic
 from das.plan import presets
 from das.plan.load import load
@@ -107,17 +107,17 @@ def _estimates(
     basis = Basis.of(plan.schema, [each.query for each in plan.measurements] + list(plan.limited_queries))
     tract_of = np.zeros(int(group[-1]) + 1, dtype=np.int64)
     tract_of[group] = tract
-    of_blocks = learn(basis, _measured(plan, "block", blocks, rng), None, len(blocks), "block")
+    of_blocks = update(basis, _measured(plan, "block", blocks, rng), None, len(blocks), "block")
     in_groups = _measured(plan, "block_group", _sums(blocks, group), rng)
-    of_groups = learn(basis, in_groups, _pooled(of_blocks, group), len(tract_of), "block_group")
-    known = learn(basis, measured, _pooled(of_groups, tract_of), int(tract[-1]) + 1, "tract")
+    of_groups = update(basis, in_groups, _pooled(of_blocks, group), len(tract_of), "block_group")
+    known = update(basis, measured, _pooled(of_groups, tract_of), int(tract[-1]) + 1, "tract")
     exact = tuple(Exact(each.query, each.lower) for each in limits if np.array_equal(each.lower, each.upper))
     return distance(basis, condition(basis, known, exact), cells)
 
 
-def _pooled(known: Knowledge, into: Ints) -> Knowledge:
+def _pooled(known: LinearEstimate, into: Ints) -> LinearEstimate:
     starts = np.searchsorted(into, np.arange(int(into[-1]) + 1))
-    return Knowledge(
+    return LinearEstimate(
         np.add.reduceat(known.mean, starts, axis=0),
         [np.add.reduceat(block, starts, axis=0) for block in known.covariance],
     )

@@ -23,7 +23,7 @@ from das.noise.stream import Streams
 from das.plan.tree_of_counts import Layer
 from das.schema.limits import NO_LIMIT
 
-__all__ = ["Box", "Family", "Told"]
+__all__ = ["Box", "Family", "SentMessages"]
 
 Counts = NDArray[np.int64]
 MECHANISM = "conditioned"
@@ -31,7 +31,7 @@ _LOST, _ROUNDED = float(PROMISED.total_variation), float(PROMISED.log_ratio)
 
 
 @dataclass(frozen=True)
-class Told:
+class SentMessages:
     """What one geounit tells its parent: for each answer of a query, which message; -1 where nobody can be."""
 
     ids: NDArray[np.int64]
@@ -90,7 +90,7 @@ class Family:
     reach: float
     splits: int
 
-    def weigh(self, below: Sequence[Told] | None) -> tuple[_Weighed, ...]:
+    def weigh(self, below: Sequence[SentMessages] | None) -> tuple[_Weighed, ...]:
         """Weigh every layer, the finest first; ``below`` is what the children were told, none for leaves."""
         finest = len(self.layers) - 1
         weighed = [self._leaves() if below is None else self._own(finest, _joined(below))]
@@ -98,7 +98,7 @@ class Family:
             weighed.insert(0, self._coarser(at, weighed[0]))
         return tuple(weighed)
 
-    def tell(self, weighed: tuple[_Weighed, ...], above: Layer) -> Told:
+    def tell(self, weighed: tuple[_Weighed, ...], above: Layer) -> SentMessages:
         """Sum the children's messages of each answer: what the parent is told about its finest layer."""
         top = weighed[0]
         possible = np.flatnonzero(top.layer.reached)
@@ -107,7 +107,7 @@ class Family:
         messages, place = self._summed(top, top.ids[:, possible].T, centre, above, anywhere)
         ids = np.full(top.layer.query.size, -1, dtype=np.int64)
         ids[possible] = place
-        return Told(ids, messages)
+        return SentMessages(ids, messages)
 
     def draw_roots(self, weighed: tuple[_Weighed, ...], streams: Streams) -> Counts:
         """Draw the children's coarsest counts where there is no parent: half of the promised errors is theirs."""
@@ -178,7 +178,7 @@ class Family:
         messages, ids[here] = leaves(truth[here], layer.noise, box.lower[here], box.upper[here], self._half(layer))
         return _Weighed(layer, ids, messages)
 
-    def _own(self, at: int, told: Told) -> _Weighed:
+    def _own(self, at: int, told: SentMessages) -> _Weighed:
         """Multiply summed messages by the layer's own noise around its true counts, within its limits."""
         layer, truth, box = self.layers[at], self.truth[at], self.boxes[at]
         here = np.nonzero(told.ids >= 0)
@@ -197,7 +197,7 @@ class Family:
             told.append(messages)
             ids[:, answer] = place + made
             made += len(messages)
-        return self._own(at, Told(ids, concat(told)))
+        return self._own(at, SentMessages(ids, concat(told)))
 
     def _summed(
         self, members: _Weighed, rows: NDArray[np.int64], centre: Counts, layer: Layer, box: tuple[Counts, Counts]
@@ -226,10 +226,10 @@ class Family:
         return centre - half.astype(np.int64), centre + (half + drift).astype(np.int64)
 
 
-def _joined(below: Sequence[Told]) -> Told:
+def _joined(below: Sequence[SentMessages]) -> SentMessages:
     sizes = np.cumsum([0, *(len(told.messages) for told in below)])
     ids = np.stack([np.where(told.ids >= 0, told.ids + start, -1) for told, start in zip(below, sizes, strict=False)])
-    return Told(ids, concat([told.messages for told in below]))
+    return SentMessages(ids, concat([told.messages for told in below]))
 
 
 def _into(coarse: Layer, fine: Layer) -> NDArray[np.int64]:

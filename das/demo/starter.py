@@ -7,8 +7,9 @@ from pathlib import Path
 from das.demo import generate
 from das.errors import Problem, UsageError
 from das.plan import presets
+from das.storage.files import make_private
 from das.storage.layout import make_root
-from das.storage.staging import Staging, committed, make_private
+from das.storage.staging import Staging, committed
 
 __all__ = ["write_demo", "write_starter"]
 

@@ -9,10 +9,10 @@ from das.estimation.passes import in_passes
 from das.estimation.problem import Diagnostics, FamilyEstimate, FamilyProblem, Solution
 from das.estimation.rounding import round_family
 from das.estimation.solvers.active_set import solve_families
-from das.estimation.solvers.first_order import LARGE, solve_large
+from das.estimation.solvers.first_order import LARGE, solve_first_order
 from das.estimation.solvers.reference import solve
 from das.estimation.solvers.separable import solve_separable
-from das.estimation.support import known_groups
+from das.estimation.support import limits_on_support
 from das.estimation.verify import require_feasible, residual, tolerance
 from das.schema.limits import Limits
 from das.schema.selection import Selection
@@ -22,7 +22,7 @@ __all__ = ["SOLVERS", "estimate_families", "estimate_family"]
 SOLVERS: dict[str, Callable[[Sequence[FamilyProblem]], list[Solution]]] = {
     "cvxpy": lambda problems: [solve(problem) for problem in problems],
     "fast": solve_families,
-    "large": lambda problems: [solve_large(problem) for problem in problems],
+    "large": lambda problems: [solve_first_order(problem) for problem in problems],
 }
 """Solvers of the real-valued problem by name; all of them find the same optimum."""
 
@@ -79,7 +79,7 @@ def _solver_of(problem: FamilyProblem, solver: str) -> str:
 
 def _rounded(problem: FamilyProblem, solution: Solution) -> FamilyEstimate:
     """Verify a solution and round it."""
-    missed = require_feasible(problem, known_groups(problem), solution.x)
+    missed = require_feasible(problem, limits_on_support(problem), solution.x)
     rounded = round_family(problem, solution.x)
     return FamilyEstimate(
         cells=problem.cells,
@@ -120,5 +120,5 @@ def _solve(
 
 
 def _misses(problem: FamilyProblem, limits: Limits, solution: Solution) -> bool:
-    known = known_groups(replace(problem, limits=(limits,)))
+    known = limits_on_support(replace(problem, limits=(limits,)))
     return residual(problem, known, solution.x) > tolerance(problem)

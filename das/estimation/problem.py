@@ -44,10 +44,10 @@ class Quadratic:
     curvature is one number for each kind.
     """
 
-    curvature: NDArray[np.float64]  # cells x cells; with kinds, children x kinds
+    hessian: NDArray[np.float64]  # cells x cells; with kinds, children x kinds
     kinds: NDArray[np.int64] | None = None  # cells x cells
     reference: NDArray[np.float64]  # children x cells
-    pull: NDArray[np.float64]  # children x cells
+    linear: NDArray[np.float64]  # children x cells
     constant: float
     modulus: float  # every curvature is at least this times the identity
 
@@ -56,29 +56,29 @@ class Quadratic:
 
         Examples
         --------
-        >>> square = Quadratic(curvature=np.eye(2), reference=np.array([[3.0, 4.0]]), pull=np.zeros((1, 2)),
+        >>> square = Quadratic(hessian=np.eye(2), reference=np.array([[3.0, 4.0]]), linear=np.zeros((1, 2)),
         ...                    constant=0.0, modulus=1.0)
         >>> square.value(np.zeros((1, 2)))
         25.0
         """
         step = x - self.reference
-        return self.constant + float((step * (self.bend(step) - 2.0 * self.pull)).sum())
+        return self.constant + float((step * (self.hessian_product(step) - 2.0 * self.linear)).sum())
 
-    def slope(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    def half_gradient(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """Half the gradient of the distance."""
-        return self.bend(x - self.reference) - self.pull
+        return self.hessian_product(x - self.reference) - self.linear
 
-    def bend(self, step: NDArray[np.float64]) -> NDArray[np.float64]:
+    def hessian_product(self, step: NDArray[np.float64]) -> NDArray[np.float64]:
         """Multiply each child's row by its curvature."""
         if self.kinds is None:
-            return np.asarray(step @ self.curvature)
-        return np.stack([row.take(self.kinds) @ part for row, part in zip(self.curvature, step, strict=True)])
+            return np.asarray(step @ self.hessian)
+        return np.stack([row.take(self.kinds) @ part for row, part in zip(self.hessian, step, strict=True)])
 
     def block(self, child: int, cells: NDArray[np.int64]) -> NDArray[np.float64]:
         """Curvature of a child on some of the cells, as an array of its own."""
         if self.kinds is None:
-            return self.curvature.take(cells[:, None] * len(self.curvature) + cells)
-        return np.asarray(self.curvature[child]).take(self.kinds.take(cells[:, None] * len(self.kinds) + cells))
+            return self.hessian.take(cells[:, None] * len(self.hessian) + cells)
+        return np.asarray(self.hessian[child]).take(self.kinds.take(cells[:, None] * len(self.kinds) + cells))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ class FamilyProblem:
         rows = {m.values.shape[0] for m in self.measured} | {limits.lower.shape[0] for limits in self.limits}
         if rows - {len(self.geocodes)}:
             raise ValueError(f"family of {self.geocodes[0]!r}: one row for each of {len(self.geocodes)} children")
-        if self.correlated is not None and self.correlated.pull.shape != self.shape:
+        if self.correlated is not None and self.correlated.linear.shape != self.shape:
             raise ValueError(
                 f"family of {self.geocodes[0]!r}: linear estimates need one number for each child and cell"
             )

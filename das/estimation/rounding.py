@@ -21,7 +21,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from das.estimation.flow import TIE_BITS, Network, fixed_cost, unit_steps
 from das.estimation.grouping import Grouping, group_cells
 from das.estimation.problem import FamilyProblem
-from das.estimation.support import Known, infeasible, known_groups
+from das.estimation.support import SupportLimits, infeasible, limits_on_support
 from das.estimation.verify import VerificationError, keeps, require_exact
 from das.schema.limits import NO_LIMIT
 
@@ -54,7 +54,7 @@ def round_family(problem: FamilyProblem, x: NDArray[np.float64]) -> Rounded:
     >>> round_family(family, np.array([[3.7, 1.4], [1.3, 2.6]])).counts.tolist()
     [[4, 1], [1, 3]]
     """
-    known = known_groups(problem)
+    known = limits_on_support(problem)
     snapped = np.maximum(_snap(x), 0.0)
     tree = _refining(known)
     # Next to a solution that keeps them most limits hold by themselves: the sums that were measured best come first.
@@ -74,7 +74,11 @@ def round_family(problem: FamilyProblem, x: NDArray[np.float64]) -> Rounded:
 
 
 def _rounded(
-    problem: FamilyProblem, known: tuple[Known, ...], counts: NDArray[np.int64], x: NDArray[np.float64], widened: int
+    problem: FamilyProblem,
+    known: tuple[SupportLimits, ...],
+    counts: NDArray[np.int64],
+    x: NDArray[np.float64],
+    widened: int,
 ) -> Rounded:
     require_exact(problem, known, counts)
     return Rounded(counts=counts, distance=float(np.abs(counts - x).sum()), widened=widened)
@@ -125,16 +129,16 @@ class _Sums:
         )
 
 
-def _refining(known: tuple[Known, ...]) -> tuple[Known, ...]:
+def _refining(known: tuple[SupportLimits, ...]) -> tuple[SupportLimits, ...]:
     """Pick limits, first come first served, that all refine one another."""
-    chosen: list[Known] = []
+    chosen: list[SupportLimits] = []
     for facts in known:
         if all(_nested(facts.grouping, other.grouping) for other in chosen):
             chosen.append(facts)
     return tuple(chosen)
 
 
-def _controls(problem: FamilyProblem, known: tuple[Known, ...]) -> list[_Sums]:
+def _controls(problem: FamilyProblem, known: tuple[SupportLimits, ...]) -> list[_Sums]:
     """Collect limits and, while all refine one another, the total and measured queries, most precise first.
 
     Returns them from coarse to fine.

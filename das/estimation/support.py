@@ -15,13 +15,13 @@ from das.facts.irreducible import System, irreducible
 from das.schema.limits import NO_LIMIT
 from das.schema.query import Query
 
-__all__ = ["Known", "conflicts", "free_cells", "infeasible", "known_groups"]
+__all__ = ["SupportLimits", "conflicts", "free_cells", "infeasible", "limits_on_support"]
 
 _REMEDY = "mend or drop any one of these"
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class SupportLimits:
     """Limits of one query on the groups of supported cells; at least one of them excludes something."""
 
     query: Query
@@ -30,7 +30,7 @@ class Known:
     upper: NDArray[np.int64]  # children x groups, NO_LIMIT where nothing is known
 
 
-def known_groups(problem: FamilyProblem) -> tuple[Known, ...]:
+def limits_on_support(problem: FamilyProblem) -> tuple[SupportLimits, ...]:
     """Restrict each limit to the support; limits that exclude nothing fall away.
 
     Raises
@@ -38,7 +38,7 @@ def known_groups(problem: FamilyProblem) -> tuple[Known, ...]:
     InfeasibleError
         Where a limit contradicts itself, or asks for people in cells where nobody can be.
     """
-    found: list[Known] = []
+    found: list[SupportLimits] = []
     wrong: list[Problem] = []
     for limits in problem.limits:
         grouping = group_cells(limits.query, problem.cells)
@@ -53,13 +53,13 @@ def known_groups(problem: FamilyProblem) -> tuple[Known, ...]:
                 wrong.extend(_named(problem, limits.query, c, a, reason) for c, a in np.argwhere(bad))
         lower, upper = lower[:, grouping.answers], upper[:, grouping.answers]
         if (lower > 0).any() or (upper < NO_LIMIT).any():
-            found.append(Known(limits.query, grouping, lower, upper))
+            found.append(SupportLimits(limits.query, grouping, lower, upper))
     if wrong:
         raise InfeasibleError(wrong)
     return tuple(found)
 
 
-def free_cells(problem: FamilyProblem, known: tuple[Known, ...]) -> NDArray[np.bool_]:
+def free_cells(problem: FamilyProblem, known: tuple[SupportLimits, ...]) -> NDArray[np.bool_]:
     """Cells of each child that may be positive: no limit holds a group of theirs at zero, and the parent has somebody.
 
     An interior-point solver needs an interior, so what can only be zero is left out rather than constrained.
@@ -78,7 +78,7 @@ def conflicts(problem: FamilyProblem) -> tuple[Problem, ...]:
     Drop any one of them and the others can. The whole of the facts was found to be free of this before anything was
     drawn (:mod:`das.facts.collect`), so that here only a family made by hand, or a defect, can be told of it.
     """
-    known = known_groups(problem)
+    known = limits_on_support(problem)
     n, m = problem.shape
     cells = n * m
     if not known:

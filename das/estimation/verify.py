@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from das.estimation.grouping import group_cells
 from das.estimation.problem import FamilyProblem
-from das.estimation.support import Known
+from das.estimation.support import SupportLimits
 
 __all__ = ["VerificationError", "keeps", "objective", "require_exact", "require_feasible", "residual", "tolerance"]
 
@@ -16,7 +16,7 @@ class VerificationError(ArithmeticError):
     """A solver's answer is not what was asked for: a defect of ours, not of the user's input."""
 
 
-def residual(problem: FamilyProblem, known: tuple[Known, ...], x: NDArray[np.float64]) -> float:
+def residual(problem: FamilyProblem, known: tuple[SupportLimits, ...], x: NDArray[np.float64]) -> float:
     """Largest violation of any constraint, in persons.
 
     Examples
@@ -56,7 +56,7 @@ def objective(problem: FamilyProblem, x: NDArray[np.float64]) -> float:
     return total
 
 
-def require_feasible(problem: FamilyProblem, known: tuple[Known, ...], x: NDArray[np.float64]) -> float:
+def require_feasible(problem: FamilyProblem, known: tuple[SupportLimits, ...], x: NDArray[np.float64]) -> float:
     """Return the residual of a real-valued solution, or raise if it is not one."""
     if x.shape != problem.shape or not np.isfinite(x).all():
         raise VerificationError(f"{problem.name}: the solution has the wrong shape or is not finite")
@@ -66,13 +66,13 @@ def require_feasible(problem: FamilyProblem, known: tuple[Known, ...], x: NDArra
     return found
 
 
-def keeps(known: tuple[Known, ...], counts: NDArray[np.int64]) -> bool:
+def keeps(known: tuple[SupportLimits, ...], counts: NDArray[np.int64]) -> bool:
     """Whether integer counts satisfy every limit exactly."""
     sums = ((facts, facts.grouping.sums(counts)) for facts in known)
     return all(bool(((answer >= facts.lower) & (answer <= facts.upper)).all()) for facts, answer in sums)
 
 
-def require_exact(problem: FamilyProblem, known: tuple[Known, ...], counts: NDArray[np.int64]) -> None:
+def require_exact(problem: FamilyProblem, known: tuple[SupportLimits, ...], counts: NDArray[np.int64]) -> None:
     """Raise unless integer counts satisfy every constraint exactly.
 
     Examples

@@ -18,9 +18,9 @@ from das.evaluation.intervals import WIDTH, covered
 from das.evaluation.metrics import summary
 from das.evaluation.truth import Compared, compare_counts, measured_rmse, queries_of, read_truth
 from das.plan.load import load
-from das.storage.files import json_bytes
+from das.storage.files import json_bytes, write_atomically
 from das.storage.layout import Layout
-from das.storage.staging import committed, write_atomically
+from das.storage.staging import committed
 from geography import Spine
 
 __all__ = ["evaluate", "evaluation_text"]

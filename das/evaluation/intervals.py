@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from das.evaluation.truth import Truth
 from das.plan.plan import Plan, numbers_per_unit
-from das.schema.counts import Encoded, answers_of
+from das.schema.counts import SparseCounts, answers_of
 from das.storage.layout import ReleaseFolder
-from das.storage.shards import parts_of
+from das.storage.shards import shards_of
 from geography import Spine
 
 __all__ = ["WIDTH", "Covered", "covered"]
@@ -60,14 +60,14 @@ def covered(plan: Plan, spine: Spine, truth: Truth, release: ReleaseFolder) -> d
     for level in plan.levels:
         real, here = spine.real(level), truth[level]
         queries = [measurement.query for measurement in plan.at(level)]
-        for part in parts_of(spine, level, numbers_per_unit(plan.at(level))):
-            estimates, deviations = _read(part.path(release.estimates), part.stop - part.start)
-            inside = (here.unit >= part.start) & (here.unit < part.stop)
-            local = Encoded(here.unit[inside] - part.start, here.cell[inside], here.count[inside])
-            shown, at = real[part.start : part.stop], 0
+        for shard in shards_of(spine, level, numbers_per_unit(plan.at(level))):
+            estimates, deviations = _read(shard.path(release.estimates), shard.stop - shard.start)
+            inside = (here.unit >= shard.start) & (here.unit < shard.stop)
+            local = SparseCounts(here.unit[inside] - shard.start, here.cell[inside], here.count[inside])
+            shown, at = real[shard.start : shard.stop], 0
             for query in queries:
                 columns = slice(at, at + query.size)
-                error = np.abs(estimates[:, columns] - answers_of(query, local, part.stop - part.start))[shown]
+                error = np.abs(estimates[:, columns] - answers_of(query, local, shard.stop - shard.start))[shown]
                 deviation = deviations[:, columns][shown]
                 uncertain = deviation > 0
                 now = Covered(int(uncertain.sum()), int((error <= WIDTH * deviation)[uncertain].sum()))

@@ -17,10 +17,10 @@ import numpy as np
 from das.errors import Problem, UsageError
 from das.evaluation.truth import Compared, compare_counts, queries_of, read_truth
 from das.plan.plan import Plan
-from das.runner import Engine, find_engine
-from das.schema.counts import Encoded
+from das.runner import Runner, find_runner
+from das.schema.counts import SparseCounts
+from das.storage.files import make_private
 from das.storage.layout import Layout
-from das.storage.staging import make_private
 from geography import Spine
 
 __all__ = ["World", "for_testing"]
@@ -38,16 +38,16 @@ def for_testing(plan: Plan, ledger: Path) -> Plan:
 class World:
     """The plans, and the truth that they share, tabulated once for each."""
 
-    engine: Engine
+    engine: Runner
     plans: Mapping[str, Plan]
     histograms: Mapping[str, Path]
     spine: Spine
-    truth: Mapping[str, Encoded]
+    truth: Mapping[str, SparseCounts]
 
     @classmethod
     def tabulate(cls, plans: Mapping[str, Plan], home: Path, options: Sequence[str]) -> World:
         """Tabulate for each plan, and refuse those that do not share the truth of the first."""
-        engine, histograms = find_engine(), {}
+        engine, histograms = find_runner(), {}
         for number, (name, plan) in enumerate(plans.items()):
             folder = home / f"truth-{number}"
             engine.run(plan, folder, upto="tabulate", options=options, testing_key="simulate")

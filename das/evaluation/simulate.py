@@ -50,7 +50,7 @@ def simulate(
     options : sequence of str
         The engine's options.
     progress : callable, optional
-        Told ``"simulate"``, how many runs are done, and how many there are.
+        SentMessages ``"simulate"``, how many runs are done, and how many there are.
 
     Returns
     -------

@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 
 from das.plan.plan import Plan, numbers_per_unit
 from das.release.measurements import read_measurements
-from das.schema.counts import Encoded, answers_of
+from das.schema.counts import SparseCounts, answers_of
 from das.schema.query import Query, parse_query
 from das.storage.counts import read_counts
 from das.storage.layout import ReleaseFolder
-from das.storage.shards import parts_of
+from das.storage.shards import shards_of
 from geography import Spine
 
 __all__ = ["Compared", "Truth", "compare_counts", "measured_rmse", "queries_of", "read_truth"]
 
-Truth = Mapping[str, Encoded]
+Truth = Mapping[str, SparseCounts]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
@@ -59,7 +59,7 @@ class Compared:
         return self.cells - len(self.key)
 
 
-def read_truth(plan: Plan, histograms: Path) -> dict[str, Encoded]:
+def read_truth(plan: Plan, histograms: Path) -> dict[str, SparseCounts]:
     """Read the true histograms of every level; where there is no file, there is nobody."""
     truth = {}
     for level in plan.levels:
@@ -67,9 +67,9 @@ def read_truth(plan: Plan, histograms: Path) -> dict[str, Encoded]:
         columns = ("unit", "cell", "count")
         if path.exists():
             table = pq.read_table(path, columns=list(columns))
-            truth[level] = Encoded(*(np.asarray(table[name], dtype=np.int64) for name in columns))
+            truth[level] = SparseCounts(*(np.asarray(table[name], dtype=np.int64) for name in columns))
         else:
-            truth[level] = Encoded(*(np.zeros(0, dtype=np.int64) for _ in columns))
+            truth[level] = SparseCounts(*(np.zeros(0, dtype=np.int64) for _ in columns))
     return truth
 
 
@@ -99,14 +99,14 @@ def measured_rmse(plan: Plan, spine: Spine, truth: Truth, release: ReleaseFolder
     squares: dict[tuple[str, str], float] = {}
     for level in plan.levels:
         real, here = spine.real(level), truth[level]
-        for part in parts_of(spine, level, numbers_per_unit(plan.at(level))):
-            values, at = read_measurements(plan, level, part.path(release.measurements)), 0
-            inside = (here.unit >= part.start) & (here.unit < part.stop)
-            local = Encoded(here.unit[inside] - part.start, here.cell[inside], here.count[inside])
+        for shard in shards_of(spine, level, numbers_per_unit(plan.at(level))):
+            values, at = read_measurements(plan, level, shard.path(release.measurements)), 0
+            inside = (here.unit >= shard.start) & (here.unit < shard.stop)
+            local = SparseCounts(here.unit[inside] - shard.start, here.cell[inside], here.count[inside])
             for measurement in plan.at(level):
                 query = measurement.query
-                noise = values[:, at : at + query.size] - answers_of(query, local, part.stop - part.start)
-                shown = noise[real[part.start : part.stop]].astype(np.float64)
+                noise = values[:, at : at + query.size] - answers_of(query, local, shard.stop - shard.start)
+                shown = noise[real[shard.start : shard.stop]].astype(np.float64)
                 name = level, query.name
                 squares[name] = squares.get(name, 0.0) + float((shown * shown).sum())
                 at += query.size
@@ -114,7 +114,9 @@ def measured_rmse(plan: Plan, spine: Spine, truth: Truth, release: ReleaseFolder
     return {name: float(np.sqrt(total / sizes[name])) for name, total in squares.items() if sizes[name]}
 
 
-def _compared(level: str, query: Query, real: NDArray[np.bool_], truth: Encoded, published: Encoded) -> Compared:
+def _compared(
+    level: str, query: Query, real: NDArray[np.bool_], truth: SparseCounts, published: SparseCounts
+) -> Compared:
     (true_key, true_count), (shown_key, shown_count) = (_keyed(query, real, side) for side in (truth, published))
     key, place = np.unique(np.concatenate([true_key, shown_key]), return_inverse=True)
     true, shown = place[: len(true_key)], place[len(true_key) :]
@@ -128,7 +130,7 @@ def _compared(level: str, query: Query, real: NDArray[np.bool_], truth: Encoded,
     )
 
 
-def _keyed(query: Query, real: NDArray[np.bool_], counts: Encoded) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _keyed(query: Query, real: NDArray[np.bool_], counts: SparseCounts) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     shown = real[counts.unit]
     key = counts.unit[shown] * query.size + query.group_of(counts.cell[shown])
     return key, counts.count[shown]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from das.errors import InfeasibleError, InputError, Problem, ProblemsFound
-from das.facts.conflict import hopeless_tops, minimal_conflict
+from das.facts.conflict import infeasible_tops, minimal_conflict
 from das.facts.fact import Declared, Fact, Facts, Sign, limits_of, tighter
 from das.facts.published import is_release, released_answers
 from das.facts.splitting import Upsweep, sweep_up
@@ -84,12 +84,12 @@ def _refuse(problems: list[Problem]) -> None:
 
 def _contradictions(declared: tuple[Declared, ...], swept: Upsweep, spine: Spine) -> list[Problem]:
     """Name minimal sets of facts that cannot hold together, at the lowest geounits where they meet."""
-    hopeless = swept.hopeless
-    if not hopeless:
-        tops = hopeless_tops(swept.facts, spine)
-        hopeless = {spine.levels[0]: tops} if len(tops) else {}
+    infeasible = swept.infeasible
+    if not infeasible:
+        tops = infeasible_tops(swept.facts, spine)
+        infeasible = {spine.levels[0]: tops} if len(tops) else {}
     problems: list[Problem] = []
-    for level, units in hopeless.items():
+    for level, units in infeasible.items():
         for unit in units[:_CONFLICTS].tolist():
             problems += minimal_conflict(declared, swept.facts, spine, level, unit)
         if len(units) > _CONFLICTS:

@@ -15,11 +15,11 @@ from das.schema.limits import NO_LIMIT, Limits
 from das.schema.query import Query
 from geography import Spine
 
-__all__ = ["Part", "parts_of"]
+__all__ = ["Component", "components_of"]
 
 
 @dataclass(frozen=True)
-class Part:
+class Component:
     """Limited answers that overlap, directly or through others: independent of all other answers.
 
     Cells that are in the same limited answers are one element.
@@ -53,7 +53,7 @@ class Part:
                 )
 
 
-def parts_of(facts: Facts, spine: Spine) -> Iterator[Part]:
+def components_of(facts: Facts, spine: Spine) -> Iterator[Component]:
     """Find the answers that are limited below the top; what is limited at the top alone is never split."""
     queries: dict[str, Query] = {}
     limited: dict[str, NDArray[np.bool_]] = {}
@@ -86,4 +86,4 @@ def parts_of(facts: Facts, spine: Spine) -> Iterator[Part]:
         position[mine] = np.arange(len(mine))
         element = np.full(schema.size, -1)
         element[cells] = position[kind.reshape(-1)]
-        yield Part(element, len(mine), answers, {name: queries[name] for name in answers})
+        yield Component(element, len(mine), answers, {name: queries[name] for name in answers})

@@ -17,7 +17,7 @@ from das.schema.query import answer_names
 from das.schema.schema import Schema
 from geography import Spine
 
-__all__ = ["hopeless_tops", "minimal_conflict"]
+__all__ = ["infeasible_tops", "minimal_conflict"]
 
 _MOST_NUMBERS = 200_000
 """Above so many unknowns a contradiction is named by the sums at its geounit instead of what was declared below it."""
@@ -36,7 +36,7 @@ class _Rows:
         return _Rows(self.system.pick(rows), [self.keys[row] for row in rows.tolist()])
 
 
-def hopeless_tops(facts: Facts, spine: Spine) -> NDArray[np.int64]:
+def infeasible_tops(facts: Facts, spine: Spine) -> NDArray[np.int64]:
     """Find the geounits of the top level at which the facts, those from below included, cannot hold together."""
     top = spine.levels[0]
     declared = [Declared(top, fact, "") for fact in facts[top]]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from das.errors import Problem
 from das.facts.attainable import Attainable
-from das.facts.components import Part, parts_of
+from das.facts.components import Component, components_of
 from das.facts.fact import Fact, Facts, limits_of, tighter
 from das.schema.limits import NO_LIMIT, Limits
 from das.schema.query import Query, parse_query
@@ -40,28 +40,28 @@ class Upsweep:
 
     facts: Facts
     refused: list[Problem] = field(default_factory=list)
-    hopeless: dict[str, NDArray[np.int64]] = field(default_factory=dict)  # level to geounits; the lowest level only
+    infeasible: dict[str, NDArray[np.int64]] = field(default_factory=dict)  # level to geounits; the lowest level only
 
 
 def sweep_up(facts: Facts, spine: Spine) -> Upsweep:
     """Add to each level's facts what its geounits need so that every family below them can be solved."""
     found = Upsweep(dict(facts))
     boxes: dict[str, list[int]] = {}
-    for part in parts_of(facts, spine):
-        if part.box is not None:
-            boxes.setdefault(part.box[0], []).append(part.box[1])
-        elif part.elements <= MOST_ELEMENTS:
-            _carry(part, spine, found)
+    for component in components_of(facts, spine):
+        if component.box is not None:
+            boxes.setdefault(component.box[0], []).append(component.box[1])
+        elif component.elements <= MOST_ELEMENTS:
+            _carry(component, spine, found)
         else:
-            for name, limited in part.answers.items():
+            for name, limited in component.answers.items():
                 _carry_boxes(name, np.array([answer for answer, _ in limited]), spine, found)
-            found.refused += _unless_boxes(part, found.facts, spine)
+            found.refused += _unless_boxes(component, found.facts, spine)
     for name, answers in boxes.items():
         _carry_boxes(name, np.array(answers), spine, found)
     return found
 
 
-def _carry(part: Part, spine: Spine, found: Upsweep) -> None:
+def _carry(component: Component, spine: Spine, found: Upsweep) -> None:
     """Carry the attainable sums of one part up the spine, level by level."""
     below: Attainable | None = None
     inexact: NDArray[np.bool_] = np.zeros(spine.size(spine.levels[-1]), dtype=bool)
@@ -69,18 +69,18 @@ def _carry(part: Part, spine: Spine, found: Upsweep) -> None:
         level = spine.levels[at]
         limits = limits_of(found.facts[level], slice(None))
         if below is not None:
-            found.facts[level] = _completed(part, found, level, limits, below)
+            found.facts[level] = _completed(component, found, level, limits, below)
         if at == 0:
             return
         offsets = spine.first_child(spine.levels[at - 1])
-        above, doubtful, empty = _of_parents(part, limits, below, inexact, offsets)
+        above, doubtful, empty = _of_parents(component, limits, below, inexact, offsets)
         alone = np.repeat(np.diff(offsets) == 1, np.diff(offsets))
         refused = doubtful & ~alone
         if refused.any():
-            found.refused.append(_refusal(part, spine, level, int(np.flatnonzero(refused)[0])))
+            found.refused.append(_refusal(component, spine, level, int(np.flatnonzero(refused)[0])))
         if empty.any():
-            earlier = found.hopeless.get(level, np.zeros(0, dtype=np.int64))
-            found.hopeless[level] = np.union1d(earlier, np.flatnonzero(empty))
+            earlier = found.infeasible.get(level, np.zeros(0, dtype=np.int64))
+            found.infeasible[level] = np.union1d(earlier, np.flatnonzero(empty))
         if refused.any() or empty.any():
             return
         below, inexact = above, np.logical_or.reduceat(doubtful, offsets[:-1])
@@ -106,7 +106,7 @@ def _carry_boxes(name: str, answers: NDArray[np.int64], spine: Spine, found: Ups
         found.facts[level] = tuple(facts.values())
         empty = np.flatnonzero((least > most)[:, answers].any(axis=1) | _nobody_can(limit.query, least, answers))
         if len(empty):
-            found.hopeless[level] = np.union1d(found.hopeless.get(level, empty), empty)
+            found.infeasible[level] = np.union1d(found.infeasible.get(level, empty), empty)
             return
         if at:
             offsets = spine.first_child(spine.levels[at - 1])
@@ -123,7 +123,7 @@ def _nobody_can(query: Query, least: NDArray[np.int64], answers: NDArray[np.int6
 
 
 def _of_parents(
-    part: Part,
+    component: Component,
     limits: tuple[Limits, ...],
     below: Attainable | None,
     inexact: NDArray[np.bool_],
@@ -134,18 +134,18 @@ def _of_parents(
     Returns what the parents can have, and which geounits are told inexactly, or cannot be served.
     """
     sums, doubtful, empty = [], inexact.copy(), np.zeros_like(inexact)
-    most = max(1, _AT_ONCE >> part.elements)
+    most = max(1, _AT_ONCE >> component.elements)
     first = 0
     while first < len(offsets) - 1:
         last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + most, side="right")) - 1)
         units = slice(int(offsets[first]), int(offsets[last]))
         count = units.stop - units.start
         here = (
-            Attainable.anything(count, part.elements)
+            Attainable.anything(count, component.elements)
             if below is None
             else Attainable(below.least[units], below.most[units])
         )
-        here, missed = here.within(part.limits(limits, units))
+        here, missed = here.within(component.limits(limits, units))
         doubtful[units] |= missed
         empty[units] = here.empty
         sums.append(here.summed(offsets[first : last + 1] - offsets[first]))
@@ -158,23 +158,23 @@ def _of_parents(
 
 
 def _completed(
-    part: Part, found: Upsweep, level: str, limits: tuple[Limits, ...], below: Attainable
+    component: Component, found: Upsweep, level: str, limits: tuple[Limits, ...], below: Attainable
 ) -> tuple[Fact, ...]:
     """Add to a level's facts what the children can have and the facts do not yet imply."""
     units, everything = slice(None), below.most.shape[1] - 1
     facts = {(fact.query.name, fact.sign): fact for fact in found.facts[level]}
-    free = Attainable.anything(len(below.most), part.elements)
-    said, _ = free.within(part.limits(limits, units))
+    free = Attainable.anything(len(below.most), component.elements)
+    said, _ = free.within(component.limits(limits, units))
     if not _short(said, below).any():
         return found.facts[level]
-    for name, answers in part.answers.items():
-        for fact in _facts_on(part.queries[name], answers, said, below):
+    for name, answers in component.answers.items():
+        for fact in _facts_on(component.queries[name], answers, said, below):
             facts[name, fact.sign] = tighter(fact, facts.get((name, fact.sign)))
-    said, _ = free.within(part.limits(limits_of(tuple(facts.values()), units), units))
+    said, _ = free.within(component.limits(limits_of(tuple(facts.values()), units), units))
     short = _short(said, below)
     fixed = bool((below.least[:, everything] == below.most[:, everything]).all())
     for members in np.flatnonzero(short.any(axis=0)).tolist():
-        bits = [1 << bit for bit in range(part.elements) if members >> bit & 1]
+        bits = [1 << bit for bit in range(component.elements) if members >> bit & 1]
         # With a total that is known, the most of a set is the total without the least of the others.
         upper = said.most[:, members] > below.most[:, members]
         lower = (said.least[:, members] < below.least[:, members]) & (not fixed)
@@ -184,9 +184,9 @@ def _completed(
             lower &= below.least[:, members] != below.least[:, members ^ bit] + below.least[:, bit]
         if not (upper.any() or lower.any()):
             continue
-        query = _joint(part, members)
+        query = _joint(component, members)
         if len(query.name) > _LONGEST_NAME:
-            reason = f"the limits on {part.names} ask for joint limits on too many answers"
+            reason = f"the limits on {component.names} ask for joint limits on too many answers"
             found.refused.append(Problem(f"facts at {level}", reason, _REMEDY))
             break
         for fact in _facts_on(query, [(0, members)], said, below, upper, lower):
@@ -220,11 +220,11 @@ def _facts_on(
         yield Fact(query, ">=", least)
 
 
-def _joint(part: Part, members: int) -> Query:
+def _joint(component: Component, members: int) -> Query:
     """Find the coarsest query whose answers make up a set of elements, and select them."""
-    inside = (part.element >= 0) & ((members >> np.maximum(part.element, 0)) & 1 > 0)
-    possible = next(iter(part.queries.values())).schema.possible
-    for query in sorted(part.queries.values(), key=lambda query: query.size):
+    inside = (component.element >= 0) & ((members >> np.maximum(component.element, 0)) & 1 > 0)
+    possible = next(iter(component.queries.values())).schema.possible
+    for query in sorted(component.queries.values(), key=lambda query: query.size):
         chosen = np.unique(query.index[inside])
         if inside[possible & np.isin(query.index, chosen)].all():
             return select(query, tuple(chosen.tolist()))
@@ -239,15 +239,15 @@ _REMEDY = (
 )
 
 
-def _refusal(part: Part, spine: Spine, level: str, unit: int) -> Problem:
+def _refusal(component: Component, spine: Spine, level: str, unit: int) -> Problem:
     reason = (
-        f"the limits on {part.names} do not nest: whether the counts above {level} can be split among its geounits "
+        f"the limits on {component.names} do not nest: whether the counts above {level} can be split among its geounits "
         "would be known only when they have been drawn"
     )
     return Problem(f"{level} {spine.geocodes(level)[unit]}", reason, _REMEDY)
 
 
-def _unless_boxes(part: Part, facts: Facts, spine: Spine) -> Iterator[Problem]:
+def _unless_boxes(component: Component, facts: Facts, spine: Spine) -> Iterator[Problem]:
     """Refuse many answers that are limited together, unless one query at each level says it all: boxes add up."""
     for at in range(1, len(spine.levels)):
         level = spine.levels[at]
@@ -256,12 +256,14 @@ def _unless_boxes(part: Part, facts: Facts, spine: Spine) -> Iterator[Problem]:
         says = [
             limit
             for limit in limits_of(facts[level], slice(None))
-            if limit.query.name in part.answers and ((limit.lower > 0) | (limit.upper < NO_LIMIT)).any()
+            if limit.query.name in component.answers and ((limit.lower > 0) | (limit.upper < NO_LIMIT)).any()
         ]
         left = [limit for limit in says if not any(_implied(limit, by) for by in says if by is not limit)]
         if len(left) > 1:
             names = " and ".join(repr(limit.query.name) for limit in left)
-            reason = f"the limits on {names} overlap in {part.elements} kinds of answers, which are too many to combine"
+            reason = (
+                f"the limits on {names} overlap in {component.elements} kinds of answers, which are too many to combine"
+            )
             yield Problem(f"facts at {level}", reason, f"bring them to at most {MOST_ELEMENTS}, or {_REMEDY}")
             return
 

@@ -17,7 +17,7 @@ from das.plan.resolve import Problems, resolve
 from das.plan.settings import (
     Settings,
 )
-from das.plan.tree_of_counts import layers_of
+from das.plan.tree_of_counts import tree_of
 from geography.problem_list import nearest
 
 __all__ = ["load", "to_toml"]
@@ -43,7 +43,7 @@ def load(path: str | Path) -> Plan:
         raise ConfigError(problems.found)
     plan = Plan(settings=Settings.model_validate(content), source=source, **resolved)
     if plan.is_congenial:
-        layers_of(plan)  # refuses what is no tree of counts
+        tree_of(plan)  # refuses what is no tree of counts
     return plan
 
 
@@ -118,7 +118,7 @@ def _sound_sections(content: Mapping[str, Any], problems: Problems) -> dict[str,
             key = ".".join(str(part + 1) if isinstance(part, int) else str(part) for part in loc)
             if item["type"] == "extra_forbidden":
                 known = _known_keys(loc[:-1])
-                problems.add(key, "unknown key", nearest(str(loc[-1]), known))
+                problems.add(key, "unknown key", _RENAMED.get(key) or nearest(str(loc[-1]), known))
             elif item["type"] == "missing":
                 problems.add(key, "is missing", _REMEDY.get(str(loc[0]), ""))
             else:
@@ -138,6 +138,14 @@ _REMEDY = {
     "schema": "list the attributes, or name a preset",
     "strategy": "give the shares of the budget, or name a preset",
 }
+
+
+_RENAMED = {
+    "estimate.engine": "it is called `method` now",
+    "estimate.expect": 'it is called `prior` now: "sharing", or "none" where it said "nothing"',
+    "output.noisy_measurements": "measurements are always written; leave this key out",
+}
+"""Keys of earlier versions, and what to write instead."""
 
 
 def _known_keys(loc: tuple[int | str, ...]) -> list[str]:

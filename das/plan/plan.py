@@ -121,9 +121,9 @@ class Plan:
         estimate = self.settings.estimate.model_copy(update={"information": information})
         return replace(self, settings=self.settings.model_copy(update={"estimate": estimate}))
 
-    def with_engine(self, engine: str) -> Plan:
-        """Return the same plan with another engine; whether that engine can run it is the caller's to ask."""
-        estimate = self.settings.estimate.model_copy(update={"engine": engine})
+    def with_method(self, method: str) -> Plan:
+        """Return the same plan with another method; whether that method can run it is the caller's to ask."""
+        estimate = self.settings.estimate.model_copy(update={"method": method})
         return replace(self, settings=self.settings.model_copy(update={"estimate": estimate}))
 
     def with_budget(self, budget: Fraction) -> Plan:
@@ -140,7 +140,7 @@ class Plan:
     @property
     def is_congenial(self) -> bool:
         """Whether noise is conditioned to conform, so that the counts themselves are what the mechanism releases."""
-        return self.settings.estimate.engine == "congenial"
+        return self.settings.estimate.method == "congenial"
 
     def at(self, level: str) -> tuple[Measurement, ...]:
         """The measurements of one level, in the strategy's order."""

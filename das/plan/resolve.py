@@ -73,7 +73,7 @@ def resolve(sound: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
     measurements = _measurements(sound.get("privacy"), shares, query, problems)
     estimate = sound.get("estimate", EstimateSettings())
     _check_order(estimate, levels, measurements, problems)
-    if estimate.information == "full" and estimate.engine != "congenial" and schema.size > MOST_CELLS_AT_ONCE:
+    if estimate.information == "full" and estimate.method != "congenial" and schema.size > MOST_CELLS_AT_ONCE:
         problems.add(
             "estimate.information",
             f"full information keeps matrices between cells, and the schema has {schema.size:,} of them",

@@ -275,17 +275,17 @@ class EstimateSettings(Section):
     ``split`` says what to do where the facts leave open whether every parent's counts can be split among its children:
     ``"guaranteed"`` refuses before anything is measured, ``"attempted"`` lets a family end the run if it comes to that.
 
-    ``expect`` says what is assumed of cells with so few people that measurements say next to nothing about them:
-    ``"sharing"``, that they share out as others do, as far as this is seen to hold (:mod:`das.estimation.prior.sparse_cells`), or
-    ``"nothing"``. Only for ``information = "full"``; linear estimates and their intervals never contain it.
+    ``prior`` is for cells with so few people that measurements say next to nothing about them: ``"sharing"`` expects
+    them to be distributed over the children as similar people are (:mod:`das.estimation.prior.sparse_cells`), ``"none"``
+    assumes nothing. Only for ``information = "full"``; linear estimates and their intervals never contain it.
     """
 
-    engine: Literal["nonnegative-l2", "congenial"] = "nonnegative-l2"
+    method: Literal["nonnegative-l2", "congenial"] = "nonnegative-l2"
     information: Literal["full", "level"] = "full"
     solver: Literal["fast", "cvxpy"] = "fast"
     passes: Mapping[str, tuple[TextList, ...]] = {}
     split: Literal["guaranteed", "attempted"] = "guaranteed"
-    expect: Literal["sharing", "nothing"] = "sharing"
+    prior: Literal["sharing", "none"] = "sharing"
 
 
 class OutputSettings(Section):
@@ -293,7 +293,6 @@ class OutputSettings(Section):
 
     tables: TextList | None = None
     microdata: bool = True
-    noisy_measurements: Literal[True] = True  # they are what the mechanism released; keeping them back protects nobody
     csv: bool = True
 
 

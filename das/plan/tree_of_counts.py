@@ -25,7 +25,7 @@ from das.plan.plan import Mechanism, Plan
 from das.schema.query import Neighbours, Query, parse_query
 from geography import Spine
 
-__all__ = ["Layer", "Layers", "layers_of"]
+__all__ = ["Layer", "TreeOfCounts", "tree_of"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Layers:
+class TreeOfCounts:
     """The layers of each level, coarse to fine; a level begins with the partition in which the one above ended.
 
     So every step goes either down the spine, within one answer, or to finer answers, within one geounit.
@@ -76,7 +76,7 @@ class Layers:
         return " > ".join(words)
 
 
-def layers_of(plan: Plan) -> Layers:
+def tree_of(plan: Plan) -> TreeOfCounts:
     """Arrange everything a plan measures, fixes or bounds as one tree.
 
     Raises
@@ -101,7 +101,7 @@ def layers_of(plan: Plan) -> Layers:
             layers = (Layer(level, above, None), *layers)
         of_level[level] = layers
         above = layers[-1].query
-    return Layers(plan.levels, of_level)
+    return TreeOfCounts(plan.levels, of_level)
 
 
 def _at(plan: Plan, level: str, *, measured: bool = True) -> tuple[Layer, ...]:
@@ -131,7 +131,7 @@ def _problems(plan: Plan, entries: dict[str, tuple[Layer, ...]]) -> Iterator[Pro
                 f"strategy.queries.{layer.level}",
                 f"the noise of {layer.query.name!r} spreads over more counts than the congenial sampler can prove "
                 "(a standard deviation of about 5,800, or a Laplace scale of 262)",
-                'give it a larger share of the budget, or use engine = "nonnegative-l2"',
+                'give it a larger share of the budget, or use method = "nonnegative-l2"',
             )
     leaf = plan.levels[-1]
     last = entries[leaf][-1] if entries[leaf] else None
@@ -147,18 +147,18 @@ def _unaccounted(plan: Plan) -> Iterator[Problem]:
     """What the theorems of ``das/accounting/conditioned_tree.md`` do not cover."""
     if plan.settings.privacy.neighbours is Neighbours.ADD_REMOVE:
         reason = "'add-remove' is not accounted for the congenial engine: conditioning is proved for replaced records"
-        yield Problem("privacy.neighbours", reason, 'use neighbours = "replace", or engine = "nonnegative-l2"')
+        yield Problem("privacy.neighbours", reason, 'use neighbours = "replace", or method = "nonnegative-l2"')
     if plan.published:
         # Theorem 3 steps back towards the true counts within the facts; an earlier release's noise leaves them outside.
         reason = "an earlier release's table is noisy, and conditioning is proved for facts that the true counts keep"
-        yield Problem("published", reason, 'leave it out, or use engine = "nonnegative-l2"')
+        yield Problem("published", reason, 'leave it out, or use method = "nonnegative-l2"')
     whole = hierarchical_plan(plan)
     found = guarantee(whole, "nearest", plan.settings.privacy.delta)
     if found.status == "proved" and conditioned_on_tree(found, whole, PROMISED).status == "not supported":
         # Not even the weakest promise could be stated.
         reason = "there is so little noise that the congenial sampler's errors, times e^epsilon, exceed delta"
         where = "privacy.rho" if plan.framework == "zcdp" else "privacy.epsilon"
-        yield Problem(where, reason, 'spend less, or use engine = "nonnegative-l2"')
+        yield Problem(where, reason, 'spend less, or use method = "nonnegative-l2"')
 
 
 def _alternative(plan: Plan) -> str:
@@ -182,5 +182,5 @@ def _alternative(plan: Plan) -> str:
             chain += [*facts, detailed if name == "detailed" or level == leaf else total]
             chain[-len(facts) - 1 :] = sorted(chain[-len(facts) - 1 :], key=lambda query: query.size)
         if all(fine.refines(coarse) for coarse, fine in pairwise(chain)):
-            return f'{words[name]}, or use engine = "nonnegative-l2"'
-    return 'the public facts cross whatever is measured: leave some out, or use engine = "nonnegative-l2"'
+            return f'{words[name]}, or use method = "nonnegative-l2"'
+    return 'the public facts cross whatever is measured: leave some out, or use method = "nonnegative-l2"'

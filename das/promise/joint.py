@@ -22,8 +22,8 @@ from das.plan.plan import Plan
 from das.promise.account import Account, account, account_of
 from das.promise.statement import statement_of
 from das.report.privacy import render_privacy
+from das.storage.files import write_atomically
 from das.storage.layout import Layout
-from das.storage.staging import write_atomically
 from geography import Spine
 
 __all__ = ["Source", "joint_account", "read_source", "write_account_page"]

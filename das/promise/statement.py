@@ -7,7 +7,7 @@ from typing import Any
 
 from das.accounting.conditioned_tree import PROMISED
 from das.plan.plan import Plan
-from das.plan.tree_of_counts import layers_of
+from das.plan.tree_of_counts import tree_of
 from das.promise.account import Account
 
 __all__ = ["SCHEMA_VERSION", "statement_of"]
@@ -71,9 +71,9 @@ def statement_of(plan: Plan, account: Account, *, facts_digest: str, charged: Fr
 def _conditioned(plan: Plan) -> dict[str, Any]:
     """What the congenial engine did to the noise, and how exactly."""
     return {
-        "engine": "congenial",
+        "method": "congenial",
         "given": "counts add up along the tree, are not negative, and keep the public facts",
-        "tree": layers_of(plan).explain(),
+        "tree": tree_of(plan).explain(),
         "sampler": {
             "total_variation": str(PROMISED.total_variation),
             "log_ratio": str(PROMISED.log_ratio),

@@ -14,9 +14,9 @@ from das.accounting.vacuity import nested_vacuity
 from das.facts.file import read_facts
 from das.plan.plan import Plan, numbers_per_unit
 from das.schema.query import parse_query
-from das.storage.counts import drawn_noise
+from das.storage.counts import stated_noise
 from das.storage.layout import ReleaseFolder
-from das.storage.shards import parts_of
+from das.storage.shards import shards_of
 from geography import Spine
 
 __all__ = ["emptied_cells", "measured_events", "vacuity_of"]
@@ -38,7 +38,7 @@ def measured_events(plan: Plan, release: ReleaseFolder) -> list[Event]:
 
 def _drawn_events(plan: Plan, release: ReleaseFolder) -> list[Event]:
     """What the workers wrote beside the counts of each level: the noise that they conditioned."""
-    return [_event(*noise) for level in plan.levels for noise in drawn_noise(release.counts / f"{level}.parquet")]
+    return [_event(*noise) for level in plan.levels for noise in stated_noise(release.counts / f"{level}.parquet")]
 
 
 def _event(level: str, query: str, parameter: str, value: str) -> Event:
@@ -66,8 +66,8 @@ def vacuity_of(plan: Plan, whole: HierarchicalPlan, spine: Spine, release: Relea
     query = parse_query(plan.schema, name)
     totals = [
         fact.values
-        for part in parts_of(spine, level, numbers_per_unit(plan.at(level)))
-        for fact in read_facts(plan, part.path(release.facts))
+        for shard in shards_of(spine, level, numbers_per_unit(plan.at(level)))
+        for fact in read_facts(plan, shard.path(release.facts))
         if fact.query.name == name and fact.sign == "="
     ]
     leaves = np.diff(spine.leaf_ranges(level))
@@ -90,8 +90,8 @@ def emptied_cells(plan: Plan, spine: Spine, release: ReleaseFolder) -> int:
     """Count the cells of leaves that a public upper bound of zero empties: exactly known, like pinned ones."""
     leaf = plan.levels[-1]
     total = 0
-    for part in parts_of(spine, leaf, numbers_per_unit(plan.at(leaf))):
-        path = part.path(release.facts)
+    for shard in shards_of(spine, leaf, numbers_per_unit(plan.at(leaf))):
+        path = shard.path(release.facts)
         for fact in read_facts(plan, path) if path.exists() else ():
             if fact.sign == "<=":
                 per_answer = np.bincount(fact.query.index[plan.schema.possible], minlength=fact.query.size)

@@ -13,10 +13,10 @@ from das.errors import Problem
 from das.facts.fact import limits_of
 from das.facts.file import read_facts
 from das.plan.plan import Plan, numbers_per_unit
-from das.schema.counts import Encoded, answers_of
+from das.schema.counts import SparseCounts, answers_of
 from das.storage.counts import read_counts
 from das.storage.layout import ReleaseFolder
-from das.storage.shards import parts_of
+from das.storage.shards import shards_of
 from geography import Spine
 
 __all__ = ["conformance_problems"]
@@ -47,24 +47,24 @@ def conformance_problems(plan: Plan, release: ReleaseFolder) -> Iterator[Problem
             yield Problem(f"counts at {below}", f"do not sum to those at {above}")
 
 
-def _limits(plan: Plan, release: ReleaseFolder, spine: Spine, level: str, counts: Encoded) -> Iterator[Problem]:
+def _limits(plan: Plan, release: ReleaseFolder, spine: Spine, level: str, counts: SparseCounts) -> Iterator[Problem]:
     below = plan.levels[plan.levels.index(level) :]
     known = any(fact.level in below for facts in (plan.invariants, plan.bounds, plan.published) for fact in facts)
-    for part in parts_of(spine, level, numbers_per_unit(plan.at(level))):
-        path = part.path(release.facts)
+    for shard in shards_of(spine, level, numbers_per_unit(plan.at(level))):
+        path = shard.path(release.facts)
         if not path.exists():
             if known:
                 yield Problem(f"facts at {level}", "are missing, so that nobody can check them")
             continue
-        inside = (counts.unit >= part.start) & (counts.unit < part.stop)
-        local = Encoded(counts.unit[inside] - part.start, counts.cell[inside], counts.count[inside])
+        inside = (counts.unit >= shard.start) & (counts.unit < shard.stop)
+        local = SparseCounts(counts.unit[inside] - shard.start, counts.cell[inside], counts.count[inside])
         for limit in limits_of(read_facts(plan, path), slice(None)):
-            answers = answers_of(limit.query, local, part.stop - part.start)
+            answers = answers_of(limit.query, local, shard.stop - shard.start)
             if ((answers < limit.lower) | (answers > limit.upper)).any():
                 yield Problem(f"counts at {level}", f"break an invariant or a bound on {limit.query.name!r}")
 
 
-def _matrix(unit: NDArray[np.int64], counts: Encoded, units: int, plan: Plan) -> sparse.csr_array:
+def _matrix(unit: NDArray[np.int64], counts: SparseCounts, units: int, plan: Plan) -> sparse.csr_array:
     matrix = sparse.csr_array((counts.count, (unit, counts.cell)), shape=(units, plan.schema.size))
     matrix.sum_duplicates()
     return matrix

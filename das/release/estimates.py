@@ -7,13 +7,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from das.estimation.linear.basis import Basis
-from das.estimation.linear.blue import RELATIVE_ZERO, Knowledge
+from das.estimation.linear.blue import RELATIVE_ZERO, LinearEstimate
 from das.plan.plan import Plan
 
 __all__ = ["table_of_estimates"]
 
 
-def table_of_estimates(plan: Plan, basis: Basis, level: str, geocodes: NDArray[np.str_], known: Knowledge) -> pa.Table:
+def table_of_estimates(
+    plan: Plan, basis: Basis, level: str, geocodes: NDArray[np.str_], known: LinearEstimate
+) -> pa.Table:
     """Lay out estimates as rows: geocode, query, estimate and std_dev, one number per answer.
 
     They are unbiased, may be negative and do not use that counts are not; their errors are normal to a good
@@ -48,7 +50,7 @@ def table_of_estimates(plan: Plan, basis: Basis, level: str, geocodes: NDArray[n
     )
 
 
-def _kinds(known: Knowledge) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _kinds(known: LinearEstimate) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """First geounit of each different covariance, and which one each geounit has."""
     flat = np.concatenate([block.reshape(len(known.mean), -1) for block in known.covariance], axis=1)
     _, first, kind = np.unique(flat, axis=0, return_index=True, return_inverse=True)

@@ -19,10 +19,10 @@ from das.release.audit import emptied_cells, measured_events, vacuity_of
 from das.release.conformance import conformance_problems
 from das.release.manifest import files_of, verify_release, versions
 from das.report.privacy import render_privacy
-from das.storage.files import json_bytes
+from das.storage.files import json_bytes, sha256_file, unfinished, write_atomically
 from das.storage.layout import ReleaseFolder
 from das.storage.run_identity import RunRecord
-from das.storage.staging import committed, sha256_file, unfinished, verify, write_atomically
+from das.storage.staging import committed, verify
 from geography import Spine
 
 __all__ = ["is_finished", "rewrite_report", "write_statement"]

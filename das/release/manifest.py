@@ -8,8 +8,8 @@ from importlib.metadata import version
 import pyarrow.parquet as pq
 
 from das.errors import Problem
+from das.storage.files import sha256_file
 from das.storage.layout import ReleaseFolder
-from das.storage.staging import sha256_file
 
 __all__ = ["VERSIONED", "files_of", "verify_release"]
 

@@ -32,7 +32,7 @@ def account_text(nominal: Mapping[str, Any], sections: Mapping[str, Any]) -> str
     return "\n".join(lines)
 
 
-def _promises(sections: dict[str, Any]) -> list[str]:
+def _promises(sections: Mapping[str, Any]) -> list[str]:
     lines = [_row(found["secret"], found) for found in sections["secrets"]]
     for found in sections["effective"]:
         words = f"policy {found['policy']}, a(t) = {found['a']}" if found.get("a") else f"policy {found['policy']}"
@@ -40,7 +40,7 @@ def _promises(sections: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _row(words: str, found: dict[str, Any]) -> str:
+def _row(words: str, found: Mapping[str, Any]) -> str:
     rho = f"{found['rho']:.4f}" if isinstance(found["rho"], float) else "-"
     shown = [_quoted(found.get(key)) for key in ("epsilon", "tight_epsilon", "nominal_epsilon")]
     return f"{words:<62}{rho:>10}" + "".join(f"{text:>10}" for text in shown) + f"  {found['status']}"

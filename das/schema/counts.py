@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from das.schema.query import Query
 
-__all__ = ["Encoded", "answers_of", "merge"]
+__all__ = ["SparseCounts", "answers_of", "merge"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Encoded:
+class SparseCounts:
     """Sparse true counts: confidential. Ascending by (unit, cell), each pair once, each count positive."""
 
     unit: NDArray[np.int64]
@@ -21,12 +21,12 @@ class Encoded:
     count: NDArray[np.int64]
 
 
-def merge(parts: list[Encoded], cells: int) -> Encoded:
+def merge(parts: list[SparseCounts], cells: int) -> SparseCounts:
     """Add sparse counts together.
 
     Examples
     --------
-    >>> one = Encoded(np.array([0, 2]), np.array([1, 0]), np.array([5, 1]))
+    >>> one = SparseCounts(np.array([0, 2]), np.array([1, 0]), np.array([5, 1]))
     >>> merge([one, one], cells=4).count.tolist()
     [10, 2]
     """
@@ -40,10 +40,10 @@ def merge(parts: list[Encoded], cells: int) -> Encoded:
     summed = np.add.reduceat(count, begins) if len(key) else count
     kept = summed > 0
     key, summed = key[begins][kept] if len(key) else key, summed[kept]
-    return Encoded(key // cells, key % cells, summed)
+    return SparseCounts(key // cells, key % cells, summed)
 
 
-def answers_of(query: Query, counts: Encoded, units: int) -> NDArray[np.int64]:
+def answers_of(query: Query, counts: SparseCounts, units: int) -> NDArray[np.int64]:
     """Answers of a query from sparse counts: units x answers."""
     out = np.zeros((units, query.size), dtype=np.int64)
     np.add.at(out, (counts.unit, query.group_of(counts.cell)), counts.count)

@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 
 from das.noise.discrete_gaussian import DiscreteGaussian
 from das.plan.plan import Measurement
-from das.schema.counts import Encoded
+from das.schema.counts import SparseCounts
 from das.schema.schema import Schema
 from geography import Spine
 
-__all__ = ["drawn_noise", "read_counts", "stating_noise", "table_of_counts"]
+__all__ = ["read_counts", "stated_noise", "table_of_counts", "with_noise_stated"]
 
 NOISE = b"das conditioned noise"
 """Key in a counts file's metadata: what was conditioned, where the mechanism drew conforming counts at once."""
 
 
-def table_of_counts(schema: Schema, geocodes: NDArray[np.str_], counts: Encoded) -> pa.Table:
+def table_of_counts(schema: Schema, geocodes: NDArray[np.str_], counts: SparseCounts) -> pa.Table:
     """Lay out sparse counts, whose units are positions in ``geocodes``, as rows."""
     columns: dict[str, pa.Array] = {
         "geocode": pa.DictionaryArray.from_arrays(pa.array(counts.unit, pa.int32()), pa.array(geocodes.tolist()))
@@ -36,7 +36,7 @@ def table_of_counts(schema: Schema, geocodes: NDArray[np.str_], counts: Encoded)
     return pa.table(columns)
 
 
-def stating_noise(table: pa.Table, measurements: Iterable[Measurement]) -> pa.Table:
+def with_noise_stated(table: pa.Table, measurements: Iterable[Measurement]) -> pa.Table:
     """Write into a table of drawn counts which noise was conditioned: level, query, parameter and its exact value."""
     stated = [
         [m.level, m.query.name, "sigma2" if isinstance(m.mechanism, DiscreteGaussian) else "scale", m.parameter]
@@ -45,14 +45,14 @@ def stating_noise(table: pa.Table, measurements: Iterable[Measurement]) -> pa.Ta
     return table.replace_schema_metadata({NOISE: json.dumps(stated).encode()})
 
 
-def drawn_noise(path: Path) -> list[list[str]]:
-    """Read what :func:`stating_noise` wrote, once for all parts of a level; parts that differ are all listed."""
+def stated_noise(path: Path) -> list[list[str]]:
+    """Read what :func:`with_noise_stated` wrote, once for all parts of a level; parts that differ are all listed."""
     files = [path] if path.is_file() else sorted(path.iterdir())
     stated = [json.loads((pq.read_schema(file).metadata or {}).get(NOISE, b"[]")) for file in files]
     return [list(noise) for noise in dict.fromkeys(tuple(noise) for part in stated for noise in part)]
 
 
-def read_counts(spine: Spine, level: str, path: Path) -> Encoded:
+def read_counts(spine: Spine, level: str, path: Path) -> SparseCounts:
     """Read a file, or a folder of parts, of sparse counts; units are positions in the level."""
     table = pq.read_table(path, columns=["geocode", "cell", "count"])
     codes = table["geocode"].combine_chunks()
@@ -63,4 +63,4 @@ def read_counts(spine: Spine, level: str, path: Path) -> Encoded:
     known = np.asarray(encoded.dictionary.to_pylist(), dtype=np.str_)
     position = spine.locate(level, known) if len(known) else np.zeros(0, np.int64)
     unit = position[np.asarray(encoded.indices)] if len(known) else np.zeros(0, np.int64)
-    return Encoded(unit, np.asarray(table["cell"]), np.asarray(table["count"]))
+    return SparseCounts(unit, np.asarray(table["cell"]), np.asarray(table["count"]))

@@ -19,14 +19,14 @@ from das.errors import Interrupted, Problem, UsageError
 __all__ = [
     "WRITING",
     "Content",
-    "alone_in",
     "commitment",
-    "forget",
+    "exclusive_lock",
     "fsync",
     "full_disk_interrupts",
     "json_bytes",
     "make_private",
     "make_public",
+    "secure_delete",
     "sha256_file",
     "unfinished",
     "write_atomically",
@@ -96,7 +96,7 @@ def make_public(folder: Path) -> None:
     _make(folder, 0o755)
 
 
-def forget(path: Path) -> None:
+def secure_delete(path: Path) -> None:
     """Overwrite a file with random bytes, flush, and unlink it; a file that is not there is already forgotten.
 
     On a disk that writes in place this destroys the contents. It promises nothing about copies that the machine made on
@@ -132,13 +132,13 @@ def unfinished(path: Path) -> list[Path]:
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
+def exclusive_lock(folder: Path) -> Iterator[None]:
     """Let one process at a time work in `folder`; the lock ends with the process, however it ends.
 
     Examples
     --------
     >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder, alone_in(Path(folder)), alone_in(Path(folder)):
+    >>> with tempfile.TemporaryDirectory() as folder, exclusive_lock(Path(folder)), exclusive_lock(Path(folder)):
     ...     pass
     Traceback (most recent call last):
     das.errors.UsageError: ...: another run is at work in it; wait until it has ended, then run the same command again

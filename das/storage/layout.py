@@ -104,7 +104,7 @@ class ConfidentialFolder:
         return self.path / "commitment.salt"
 
     @property
-    def whereabouts(self) -> Path:
+    def origin(self) -> Path:
         """Paths of the config and the ledger on this machine."""
         return self.path / "whereabouts.json"
 

@@ -15,7 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from das.errors import BudgetError, Problem
-from das.storage.ledger_entries import GENESIS, Books, Entry
+from das.storage.ledger_entries import GENESIS, Entry, LedgerEntries
 
 __all__ = ["GENESIS", "Entry", "Ledger"]
 
@@ -229,7 +229,7 @@ class Ledger:
             raise self._error(f"{reason} ({error})", remedy) from error
 
     @contextmanager
-    def _changing(self) -> Iterator[tuple[sqlite3.Connection, Books]]:
+    def _changing(self) -> Iterator[tuple[sqlite3.Connection, LedgerEntries]]:
         with self._connected("rw") as connection:
             connection.execute("BEGIN IMMEDIATE")  # only the one who reads what is left may take it
             books = self._sound(connection)
@@ -239,24 +239,24 @@ class Ledger:
                 raise self._error(str(error), "correct it and run the command again") from error
             connection.execute("COMMIT")
 
-    def _read(self) -> Books:
+    def _read(self) -> LedgerEntries:
         with self._connected("rw") as connection:
             return self._sound(connection)
 
-    def _sound(self, connection: sqlite3.Connection) -> Books:
+    def _sound(self, connection: sqlite3.Connection) -> LedgerEntries:
         books, problems = self._examine(connection)
         if problems:
             raise BudgetError(problems)
         return books
 
-    def _examine(self, connection: sqlite3.Connection) -> tuple[Books, list[Problem]]:
+    def _examine(self, connection: sqlite3.Connection) -> tuple[LedgerEntries, list[Problem]]:
         if not _is_ledger(connection):
             raise self._error(*_NOT_A_LEDGER)
         damage = [(f"{self.path}", text) for (text,) in connection.execute("PRAGMA integrity_check") if text != "ok"]
         schema = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
         if schema != set(_SCHEMA):
             damage.append((f"{self.path}", "the table or the triggers that forbid changes were altered"))
-        books, last, previous = Books(), 0, GENESIS
+        books, last, previous = LedgerEntries(), 0, GENESIS
         readable = _SCHEMA[0] in schema
         for values in connection.execute(_SELECT) if readable else ():
             row = dict(zip(_COLUMNS, values, strict=True))
@@ -273,8 +273,8 @@ class Ledger:
                 continue
             if entry.hash != entry.seal():
                 damage.append((where, "it was altered after it was written"))
-            if objection := books.objection(entry):
-                damage.append((where, objection.reason))
+            if violation := books.violation(entry):
+                damage.append((where, violation.reason))
             books.post(entry)
         return books, [Problem(where, reason, _RESTORE) for where, reason in damage]
 
@@ -287,9 +287,9 @@ class Ledger:
                 return standing
             return self._write(connection, books, replace(standing, kind=kind, note=note, time=_utc(time)))
 
-    def _write(self, connection: sqlite3.Connection, books: Books, wanted: Entry) -> Entry:
-        if objection := books.objection(wanted):
-            raise self._error(objection.reason, objection.remedy)
+    def _write(self, connection: sqlite3.Connection, books: LedgerEntries, wanted: Entry) -> Entry:
+        if violation := books.violation(wanted):
+            raise self._error(violation.reason, violation.remedy)
         entry = books.sealed(wanted)
         connection.execute(_INSERT, entry.to_row())
         books.post(entry)

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
-__all__ = ["GENESIS", "Books", "Entry", "Objection"]
+__all__ = ["GENESIS", "Entry", "LedgerEntries", "LedgerViolation"]
 
 GENESIS = "0" * 64
 """The head of a ledger without entries."""
@@ -108,7 +108,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Objection:
+class LedgerViolation:
     """Why an entry may not follow, and what to do instead."""
 
     reason: str
@@ -116,12 +116,12 @@ class Objection:
 
 
 @dataclass(slots=True)
-class Books:
+class LedgerEntries:
     """What the entries so far add up to. A run's state is its last entry; so is a data set's total.
 
     Examples
     --------
-    >>> books = Books()
+    >>> books = LedgerEntries()
     >>> pl94 = dict(dataset="pl94", framework="zcdp", time="2020-08-12T00:00:00Z")
     >>> books.post(books.sealed(Entry(kind="open", amount=Fraction(5, 2), **pl94)))
     >>> books.post(books.sealed(Entry(kind="reserve", run_id="first", amount=Fraction(2), **pl94)))
@@ -156,20 +156,22 @@ class Books:
         charge = {"reserve": entry.amount, "release": -entry.amount}.get(entry.kind, Fraction(0))
         self.spent[entry.dataset] = self.spent.get(entry.dataset, Fraction(0)) + charge
 
-    def objection(self, entry: Entry) -> Objection | None:
+    def violation(self, entry: Entry) -> LedgerViolation | None:
         """Say why `entry` may not come next; None if it may."""
         if entry.kind == "testing":
             return self._against_testing(entry)
         account = self.accounts.get(entry.dataset)
         if entry.kind == "open":
-            return Objection(f"data set {entry.dataset!r} is already open", "raise its total") if account else None
+            return (
+                LedgerViolation(f"data set {entry.dataset!r} is already open", "raise its total") if account else None
+            )
         if entry.kind in ("commit", "release"):
             return self._against_conclusion(entry)
         if account is None:
-            return Objection(f"data set {entry.dataset!r} has no total yet", "the first reservation fixes it")
+            return LedgerViolation(f"data set {entry.dataset!r} has no total yet", "the first reservation fixes it")
         if entry.framework != account.framework:
             ours, theirs = (f"{e.framework} ({_PARAMETER[e.framework]})" for e in (account, entry))
-            return Objection(
+            return LedgerViolation(
                 f"the budget of data set {entry.dataset!r} is kept in {ours}, and {theirs} cannot be added to it",
                 f'set privacy.framework = "{account.framework}"',
             )
@@ -179,35 +181,37 @@ class Books:
             reason = (
                 f"the total of data set {entry.dataset!r} is {account.amount} and can only be raised, with a reason"
             )
-            return Objection(reason, "give a larger total and say why")
+            return LedgerViolation(reason, "give a larger total and say why")
         return self._against_reservation(entry, account)
 
-    def _against_testing(self, entry: Entry) -> Objection | None:
+    def _against_testing(self, entry: Entry) -> LedgerViolation | None:
         if entry.run_id in self.runs:
             reason = f"run {entry.run_id!r} already has a {self.runs[entry.run_id].kind} entry"
-            return Objection(reason, "give the test run an id of its own")
+            return LedgerViolation(reason, "give the test run an id of its own")
         if entry.amount != 0:
-            return Objection(f"test run {entry.run_id!r} has an amount", "a test run is charged nothing")
+            return LedgerViolation(f"test run {entry.run_id!r} has an amount", "a test run is charged nothing")
         return None
 
-    def _against_conclusion(self, entry: Entry) -> Objection | None:
+    def _against_conclusion(self, entry: Entry) -> LedgerViolation | None:
         run = self.runs.get(entry.run_id)
         verb = {"commit": "commit", "release": "give back"}[entry.kind]
         if run is None:
-            return Objection(f"run {entry.run_id!r} has no reservation to {verb}", "reserve first")
+            return LedgerViolation(f"run {entry.run_id!r} has no reservation to {verb}", "reserve first")
         if run.kind != "reserve":
             stands = {"commit": "is committed", "release": "gave its reservation back", "testing": "is a test run"}
-            return Objection(f"run {entry.run_id!r} {stands[run.kind]}: there is nothing to {verb}", "start a new run")
+            return LedgerViolation(
+                f"run {entry.run_id!r} {stands[run.kind]}: there is nothing to {verb}", "start a new run"
+            )
         if not run.same_charge(entry):
-            return Objection(f"run {entry.run_id!r} reserved something else", f"{verb} exactly what was reserved")
+            return LedgerViolation(f"run {entry.run_id!r} reserved something else", f"{verb} exactly what was reserved")
         return None
 
-    def _against_reservation(self, entry: Entry, account: Entry) -> Objection | None:
+    def _against_reservation(self, entry: Entry, account: Entry) -> LedgerViolation | None:
         run = self.runs.get(entry.run_id)
         if run is not None and run.kind != "release":
             reason = f"run {entry.run_id!r} is already in the ledger ({run.kind}) with another plan, input or amount"
             remedy = "restore the plan and the input it began with, or start a new run with an id of its own"
-            return Objection(reason, remedy)
+            return LedgerViolation(reason, remedy)
         spent = self.spent[entry.dataset]
         if spent + entry.amount <= account.amount:
             return None
@@ -215,7 +219,7 @@ class Books:
         names = [f"{r.run_id} ({r.amount}{', not committed' * (r.kind == 'reserve')})" for r in charged[:_RUNS_LISTED]]
         if len(charged) > _RUNS_LISTED:
             names.append(f"{len(charged) - _RUNS_LISTED} more")
-        return Objection(
+        return LedgerViolation(
             f"the total {_PARAMETER[account.framework]} of data set {entry.dataset!r} is {account.amount}, of which "
             f"{spent} is already spent{' by ' * bool(names)}{', '.join(names)}; "
             f"run {entry.run_id!r} needs {entry.amount} and {account.amount - spent} is left",

@@ -18,12 +18,12 @@ def ledger_of(folder: Path, *, verify: bool, raise_to: str | None = None, reason
     """Open the ledger of a run's data set; check it, or raise its total, if asked."""
     layout = Layout(folder)
     try:
-        whereabouts = json.loads(layout.confidential.whereabouts.read_bytes())
+        origin = json.loads(layout.confidential.origin.read_bytes())
     except FileNotFoundError:
         raise UsageError(Problem(str(folder), "holds no run of das", "name the folder given to --out")) from None
     except PermissionError:
         raise UsageError(Problem(str(layout.confidential.path), "is closed to you", "ask its owner")) from None
-    path = Path(whereabouts["ledger"])
+    path = Path(origin["ledger"])
     if not path.exists() and not layout.confidential.key.exists() and not layout.release.measurements.exists():
         raise UsageError(Problem(str(folder), "nothing was spent by this run yet, so there is no ledger", "run it on"))
     if not path.exists():
@@ -36,7 +36,7 @@ def ledger_of(folder: Path, *, verify: bool, raise_to: str | None = None, reason
             total = Fraction(raise_to)
         except (ValueError, ZeroDivisionError):
             raise UsageError(Problem(f"--raise-to {raise_to}", "is no fraction", "write for example 7/2")) from None
-        ledger.raise_total(whereabouts["dataset"], total, reason)
+        ledger.raise_total(origin["dataset"], total, reason)
     if verify:
         problems = ledger.verify()
         problems += _missing_entry(layout, ledger)

@@ -21,12 +21,20 @@ from das.errors import BudgetError, Problem, UsageError
 from das.exact import digest_of_input
 from das.noise.stream import RunKey
 from das.plan.plan import Plan
-from das.storage.files import commitment, json_bytes
+from das.storage.files import (
+    commitment,
+    json_bytes,
+    make_private,
+    make_public,
+    secure_delete,
+    unfinished,
+    write_atomically,
+)
 from das.storage.layout import Layout
 from das.storage.ledger import Ledger
-from das.storage.staging import committed, forget, make_private, make_public, unfinished, write_atomically
+from das.storage.staging import committed
 
-__all__ = ["Custody", "RunRecord", "ledger_path"]
+__all__ = ["RunIdentity", "RunRecord", "ledger_path"]
 
 CLOCKLESS = None
 """A test run keeps no times, so that two of them are the same, byte by byte."""
@@ -44,7 +52,7 @@ class RunRecord:
 
 
 @dataclass(frozen=True)
-class Custody:
+class RunIdentity:
     """The identity of one run in one folder."""
 
     plan: Plan
@@ -54,14 +62,14 @@ class Custody:
     testing_key: str | None
 
     @classmethod
-    def claim(cls, plan: Plan, layout: Layout, testing_key: str | None) -> Custody:
+    def claim(cls, plan: Plan, layout: Layout, testing_key: str | None) -> RunIdentity:
         """Take the folder for this plan, or recognise the run that already has it."""
-        custody = (cls._recognise if layout.run.exists() else cls._begin)(plan, layout, testing_key)
+        identity = (cls._recognise if layout.run.exists() else cls._begin)(plan, layout, testing_key)
         make_public(layout.release.path)
-        return custody
+        return identity
 
     @classmethod
-    def _begin(cls, plan: Plan, layout: Layout, testing_key: str | None) -> Custody:
+    def _begin(cls, plan: Plan, layout: Layout, testing_key: str | None) -> RunIdentity:
         # The confidential side may be there already, with the input in it, and what a run left that was killed here.
         left = unfinished(layout.run)
         if set(layout.root.iterdir()) - {layout.confidential.path, *left}:
@@ -71,31 +79,31 @@ class Custody:
         for path in left:
             path.unlink()
         for path in (layout.confidential.key, layout.confidential.salt):
-            forget(path)  # of a run that is no more: a new one draws its own, or its noise would be another's
+            secure_delete(path)  # of a run that is no more: a new one draws its own, or its noise would be another's
         if testing_key is None:
             run_id = secrets.token_hex(16)
         else:
             run_id = hashlib.sha256(f"{plan.digest} {testing_key}".encode()).hexdigest()[:32]
-        custody = cls(plan, layout, run_id, _now(), testing_key)
+        identity = cls(plan, layout, run_id, _now(), testing_key)
         make_private(layout.confidential.path)
         content = {
             "release": plan.name,
             "plan_digest": plan.digest,
             "run_id": run_id,
-            "seeded": custody.seeded,
-            "started": custody.started,
+            "seeded": identity.seeded,
+            "started": identity.started,
         }
-        whereabouts = {
+        origin = {
             "config": str(plan.source),
             "ledger": str(ledger_path(plan).resolve()),
             "dataset": plan.settings.input.dataset,
         }
-        write_atomically(layout.confidential.whereabouts, json_bytes(whereabouts))
+        write_atomically(layout.confidential.origin, json_bytes(origin))
         write_atomically(layout.run, json_bytes(content), mode=0o644)
-        return custody
+        return identity
 
     @classmethod
-    def _recognise(cls, plan: Plan, layout: Layout, testing_key: str | None) -> Custody:
+    def _recognise(cls, plan: Plan, layout: Layout, testing_key: str | None) -> RunIdentity:
         try:
             content = json.loads(layout.run.read_bytes())
             content["plan_digest"], content["release"], content["seeded"], content["run_id"], content["started"]
@@ -166,7 +174,7 @@ class Custody:
         if not self.seeded:
             self._ledger().commit(self.run_id)
         for path in (self.layout.confidential.key, *unfinished(self.layout.confidential.key)):
-            forget(path)
+            secure_delete(path)
 
     def commitments(self, prints: list[dict[str, str]]) -> list[dict[str, str]]:
         """What may be published of the input: one hash of it all, under a salt that stays inside.

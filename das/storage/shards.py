@@ -14,21 +14,21 @@ from numpy.typing import NDArray
 
 from geography import Spine
 
-__all__ = ["Part", "families", "parquet_bytes", "parquet_of_pieces", "parts_of"]
+__all__ = ["Shard", "families", "parquet_bytes", "parquet_of_row_groups", "shards_of"]
 
-NUMBERS_PER_PART = 500_000
+NUMBERS_PER_SHARD = 500_000
 """About 4 MB of 64-bit numbers: what one worker holds at a time; small, so that no worker waits long for another."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Shard:
     """A contiguous run of a level's geounits, made of whole families.
 
     Examples
     --------
-    >>> Part("block", 0, 1, 0, 40).path(Path("measurements")).as_posix()
+    >>> Shard("block", 0, 1, 0, 40).path(Path("measurements")).as_posix()
     'measurements/block.parquet'
-    >>> Part("block", 1, 3, 40, 90).path(Path("measurements")).as_posix()
+    >>> Shard("block", 1, 3, 40, 90).path(Path("measurements")).as_posix()
     'measurements/block.parquet/part-00001-of-00003.parquet'
     """
 
@@ -44,14 +44,14 @@ class Part:
         return whole if self.of == 1 else whole / f"part-{self.index:05d}-of-{self.of:05d}.parquet"
 
     def pieces(self, numbers_per_unit: int) -> Iterator[tuple[int, int]]:
-        """Yield runs of geounits that hold at most ``NUMBERS_PER_PART`` numbers each, whatever family they are of.
+        """Yield runs of geounits that hold at most ``NUMBERS_PER_SHARD`` numbers each, whatever family they are of.
 
         Examples
         --------
-        >>> list(Part("block", 0, 1, 0, 5).pieces(NUMBERS_PER_PART // 2))
+        >>> list(Shard("block", 0, 1, 0, 5).pieces(NUMBERS_PER_SHARD // 2))
         [(0, 2), (2, 4), (4, 5)]
         """
-        step = max(1, NUMBERS_PER_PART // max(1, numbers_per_unit))
+        step = max(1, NUMBERS_PER_SHARD // max(1, numbers_per_unit))
         for start in range(self.start, self.stop, step):
             yield start, min(start + step, self.stop)
 
@@ -64,17 +64,17 @@ def families(spine: Spine, level: str) -> NDArray[np.int64]:
     return spine.first_child(spine.levels[position - 1])
 
 
-def parts_of(spine: Spine, level: str, numbers_per_unit: int) -> list[Part]:
-    """Cut a level into parts of at most ``NUMBERS_PER_PART`` numbers, never through a family."""
+def shards_of(spine: Spine, level: str, numbers_per_unit: int) -> list[Shard]:
+    """Cut a level into parts of at most ``NUMBERS_PER_SHARD`` numbers, never through a family."""
     offsets = families(spine, level)
-    limit = max(1, NUMBERS_PER_PART // max(1, numbers_per_unit))
+    limit = max(1, NUMBERS_PER_SHARD // max(1, numbers_per_unit))
     cuts = [0]
     for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
         if stop - cuts[-1] > limit and start > cuts[-1]:
             cuts.append(start)
     cuts.append(int(offsets[-1]))
     of = len(cuts) - 1
-    return [Part(level, i, of, cuts[i], cuts[i + 1]) for i in range(of)]
+    return [Shard(level, i, of, cuts[i], cuts[i + 1]) for i in range(of)]
 
 
 def parquet_bytes(table: pa.Table) -> bytes:
@@ -84,13 +84,13 @@ def parquet_bytes(table: pa.Table) -> bytes:
     return sink.getvalue()
 
 
-def parquet_of_pieces(tables: Iterable[pa.Table]) -> bytes:
+def parquet_of_row_groups(tables: Iterable[pa.Table]) -> bytes:
     """Write tables one after the other as the row groups of one file, so that only one of them is held at a time.
 
     Examples
     --------
     >>> one = pa.table({"count": [1, 2]})
-    >>> pq.ParquetFile(io.BytesIO(parquet_of_pieces([one, one]))).num_row_groups
+    >>> pq.ParquetFile(io.BytesIO(parquet_of_row_groups([one, one]))).num_row_groups
     2
     """
     sink, writer = io.BytesIO(), None

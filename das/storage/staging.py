@@ -23,30 +23,14 @@ from das.errors import Problem, UsageError
 from das.storage.files import (
     WRITING,
     Content,
-    alone_in,
-    forget,
     fsync,
     full_disk_interrupts,
     make_private,
-    make_public,
     sha256_file,
-    unfinished,
     write_atomically,
 )
 
-__all__ = [
-    "RECORD",
-    "Staging",
-    "alone_in",
-    "committed",
-    "forget",
-    "make_private",
-    "make_public",
-    "sha256_file",
-    "unfinished",
-    "verify",
-    "write_atomically",
-]
+__all__ = ["RECORD", "Staging", "committed", "verify"]
 
 RECORD = "_committed.json"
 """The file in a committed folder that lists the others."""

@@ -13,7 +13,7 @@ import apache_beam as beam
 import numpy as np
 from numpy.typing import NDArray
 
-from das.schema.counts import Encoded
+from das.schema.counts import SparseCounts
 
 __all__ = ["Arrays", "ArraysCoder", "Join", "Joined", "sparse_arrays", "sparse_counts"]
 
@@ -120,14 +120,14 @@ def _by_name(element: tuple[int, Iterable[tuple[str, Arrays]]], names: tuple[str
     found: dict[str, list[Arrays]] = {name: [] for name in names}
     for name, arrays in element[1]:
         found[name].append(arrays)
-    return element[0], found
+    return element[0], {name: found[name] for name in names}
 
 
-def sparse_arrays(counts: Encoded) -> Arrays:
+def sparse_arrays(counts: SparseCounts) -> Arrays:
     """Sparse counts as an element."""
     return Arrays({"unit": counts.unit, "cell": counts.cell, "count": counts.count})
 
 
-def sparse_counts(arrays: Arrays) -> Encoded:
+def sparse_counts(arrays: Arrays) -> SparseCounts:
     """Sparse counts from an element."""
-    return Encoded(*(np.asarray(arrays[name], dtype=np.int64) for name in ("unit", "cell", "count")))
+    return SparseCounts(*(np.asarray(arrays[name], dtype=np.int64) for name in ("unit", "cell", "count")))

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from das.estimation.linear.basis import Basis
 from das.plan.plan import Plan, numbers_per_unit
-from das.storage.shards import Part, parts_of
+from das.storage.shards import Shard, shards_of
 from geography import Spine
 
-__all__ = ["Work"]
+__all__ = ["WorkerContext"]
 
 
 @lru_cache(maxsize=4)
@@ -20,15 +20,15 @@ def _spine(path: Path, _changed: int) -> Spine:
 
 
 @lru_cache(maxsize=64)
-def _parts(path: Path, changed: int, level: str, numbers: int) -> tuple[Part, ...]:
-    return tuple(parts_of(_spine(path, changed), level, numbers))
+def _parts(path: Path, changed: int, level: str, numbers: int) -> tuple[Shard, ...]:
+    return tuple(shards_of(_spine(path, changed), level, numbers))
 
 
 _BASES: dict[str, Basis] = {}
 
 
 @dataclass(frozen=True)
-class Work:
+class WorkerContext:
     """A plan, where its spine lies, and the partial folder of the stage that is being written."""
 
     plan: Plan
@@ -53,11 +53,11 @@ class Work:
         """The spine, from this process's memory after the first time."""
         return _spine(self.spine_path, self.spine_path.stat().st_mtime_ns)
 
-    def parts(self, level: str) -> tuple[Part, ...]:
+    def shards(self, level: str) -> tuple[Shard, ...]:
         """The parts into which a level's files are cut; the same for every stage, so that part i reads part i."""
         numbers = numbers_per_unit(self.plan.at(level))
         return _parts(self.spine_path, self.spine_path.stat().st_mtime_ns, level, numbers)
 
-    def all_parts(self) -> list[Part]:
+    def all_shards(self) -> list[Shard]:
         """Every part of every level, top-down."""
-        return [part for level in self.plan.levels for part in self.parts(level)]
+        return [shard for level in self.plan.levels for shard in self.shards(level)]

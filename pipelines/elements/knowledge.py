@@ -10,24 +10,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from das.errors import Problem, ProblemsFound
-from das.estimation.linear.blue import Exact, Knowledge, condition, distance, learn, pool
-from das.estimation.linear.exact_zeros import empty_cells, without
-from das.estimation.prior.sparse_cells import expect_sharing, expect_sizes
-from das.estimation.prior.totals import hold_totals
+from das.estimation.linear.blue import Exact, LinearEstimate, condition, distance, pool, update
+from das.estimation.linear.exact_zeros import condition_on_zeros, known_zeros
+from das.estimation.prior.sparse_cells import add_sharing_prior, add_size_prior
+from das.estimation.prior.totals import penalise_totals
 from das.estimation.problem import FamilyProblem, Measured, Quadratic
 from das.facts.fact import Fact, limits_of
 from das.schema.selection import is_selection, parse_limited
 from das.storage.shards import families
 from pipelines.elements.arrays import Arrays
-from pipelines.elements.context import Work
+from pipelines.elements.context import WorkerContext
 
-__all__ = ["FamilyView", "knowledge_arrays", "knowledge_of", "knowledge_of_all"]
+__all__ = ["FamilyOfShard", "estimate_arrays", "estimate_of", "estimates_of_all"]
 
 
-class FamilyView:
+class FamilyOfShard:
     """One family: what was measured of its children, what is public about them, and what was told from below."""
 
-    def __init__(self, work: Work, level: str, parent: int, family: Arrays, told: Mapping[int, Knowledge]) -> None:
+    def __init__(
+        self, work: WorkerContext, level: str, parent: int, family: Arrays, told: Mapping[int, LinearEstimate]
+    ) -> None:
         self.work, self.level, self.parent, self.family, self.told = work, level, parent, family, told
         offsets = families(work.spine, level)
         self.first, self.stop = int(offsets[parent]), int(offsets[parent + 1])
@@ -67,17 +69,17 @@ class FamilyView:
             if (name := f"{sign} {query.name}") in self.family
         )
 
-    def knowledge(self) -> Knowledge:
+    def knowledge(self) -> LinearEstimate:
         """What the children's own measurements, their exact facts and everything below them say of the children."""
         below = None
         if not self.is_leaf:
             children = range(self.first, self.stop)
             if not self.told.keys() >= set(children):
                 raise self.unmet()
-            below = knowledge_of_all([self.told[child] for child in children])
+            below = estimates_of_all([self.told[child] for child in children])
         return self._learned(self.measured(), self._exact(), self._empty(), below)
 
-    def pooled(self) -> Knowledge:
+    def pooled(self) -> LinearEstimate:
         """What the children together say of their parent."""
         if not self.is_leaf:
             return pool(self.knowledge())
@@ -92,26 +94,26 @@ class FamilyView:
         measured = tuple(replace(each, values=summed(each.values)) for each in self.measured())
         exact = tuple(Exact(each.query, summed(each.values)) for each in self._exact())
         known = self._learned(measured, exact, patterns, None)
-        return pool(Knowledge(known.mean, [units[:, None, None] * block for block in known.covariance]))
+        return pool(LinearEstimate(known.mean, [units[:, None, None] * block for block in known.covariance]))
 
     def _exact(self) -> tuple[Exact, ...]:
         return tuple(Exact(fact.query, fact.values) for fact in self.facts() if fact.sign == "=")
 
     def _empty(self) -> NDArray[np.bool_]:
-        return empty_cells(self.work.basis, limits_of(self.facts(), slice(None)), self.units)
+        return known_zeros(self.work.basis, limits_of(self.facts(), slice(None)), self.units)
 
     def _learned(
         self,
         measured: tuple[Measured, ...],
         exact: tuple[Exact, ...],
         empty: NDArray[np.bool_],
-        below: Knowledge | None,
-    ) -> Knowledge:
+        below: LinearEstimate | None,
+    ) -> LinearEstimate:
         basis = self.work.basis
-        known = learn(basis, measured, below, len(empty), f"strategy.queries.{self.level}")
-        return without(basis, condition(basis, known, exact), empty)
+        known = update(basis, measured, below, len(empty), f"strategy.queries.{self.level}")
+        return condition_on_zeros(basis, condition(basis, known, exact), empty)
 
-    def problem(self, above: Arrays, known: Knowledge | None) -> FamilyProblem:
+    def problem(self, above: Arrays, known: LinearEstimate | None) -> FamilyProblem:
         """The family's constrained problem, given its parent's counts (none at the top)."""
         work = self.work
         if "cell" in above:
@@ -133,19 +135,19 @@ class FamilyView:
             else self._distance(known, cells, parent),
         )
 
-    def _distance(self, known: Knowledge, cells: NDArray[np.int64], parent: NDArray[np.int64] | None) -> Quadratic:
+    def _distance(self, known: LinearEstimate, cells: NDArray[np.int64], parent: NDArray[np.int64] | None) -> Quadratic:
         """How far counts are from what is known of the children and, unless it is not wanted, expected of any."""
         basis = self.work.basis
-        held = hold_totals(distance(basis, known, cells), basis, known, cells, parent)
-        if self.work.plan.settings.estimate.expect == "nothing":
+        held = penalise_totals(distance(basis, known, cells), basis, known, cells, parent)
+        if self.work.plan.settings.estimate.prior == "none":
             return held
         if parent is None:
-            return expect_sizes(held, basis, known, cells)
-        return expect_sharing(held, basis, known, cells, parent)
+            return add_size_prior(held, basis, known, cells)
+        return add_sharing_prior(held, basis, known, cells, parent)
 
 
-def knowledge_arrays(known: Knowledge) -> Arrays:
-    """Knowledge as an element; a covariance that all units share travels once."""
+def estimate_arrays(known: LinearEstimate) -> Arrays:
+    """LinearEstimate as an element; a covariance that all units share travels once."""
     blocks = {}
     for at, block in enumerate(known.covariance):
         alike = bool((block == block[:1]).all())
@@ -153,18 +155,18 @@ def knowledge_arrays(known: Knowledge) -> Arrays:
     return Arrays({"mean": known.mean, **blocks})
 
 
-def knowledge_of(arrays: Arrays) -> Knowledge:
-    """Knowledge from an element."""
+def estimate_of(arrays: Arrays) -> LinearEstimate:
+    """LinearEstimate from an element."""
     mean = np.asarray(arrays["mean"], dtype=np.float64)
     blocks, at = [], 0
     while (name := f"block {at}") in arrays:
         block = np.asarray(arrays[name], dtype=np.float64)
         blocks.append(np.broadcast_to(block, (len(mean), *block.shape[1:])))
         at += 1
-    return Knowledge(mean, blocks)
+    return LinearEstimate(mean, blocks)
 
 
-def knowledge_of_all(parts: list[Knowledge]) -> Knowledge:
-    """Knowledge of several groups of geounits, one after the other."""
-    blocks = zip(*(part.covariance for part in parts), strict=True)
-    return Knowledge(np.concatenate([part.mean for part in parts]), [np.concatenate(group) for group in blocks])
+def estimates_of_all(parts: list[LinearEstimate]) -> LinearEstimate:
+    """LinearEstimate of several groups of geounits, one after the other."""
+    blocks = zip(*(shard.covariance for shard in parts), strict=True)
+    return LinearEstimate(np.concatenate([shard.mean for shard in parts]), [np.concatenate(group) for group in blocks])

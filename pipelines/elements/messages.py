@@ -12,37 +12,37 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from das.estimation.linear.blue import Knowledge
-from das.schema.counts import Encoded
+from das.estimation.linear.blue import LinearEstimate
+from das.schema.counts import SparseCounts
 from das.storage.shards import families
 from pipelines.elements.arrays import Arrays
-from pipelines.elements.context import Work
-from pipelines.elements.knowledge import knowledge_arrays, knowledge_of
+from pipelines.elements.context import WorkerContext
+from pipelines.elements.knowledge import estimate_arrays, estimate_of
 
-__all__ = ["Keyed", "handed_down", "handed_to", "told_by", "told_up"]
+__all__ = ["Keyed", "received_from_above", "received_from_below", "send_down", "send_up"]
 
 Keyed = tuple[int, Arrays]
 """A part's number in its level, and something for it."""
 
 
-def told_up(work: Work, level: str, unit: NDArray[np.int64], known: Knowledge) -> Iterator[Keyed]:
+def send_up(work: WorkerContext, level: str, unit: NDArray[np.int64], known: LinearEstimate) -> Iterator[Keyed]:
     """Address what is known of some geounits of a level to the parts that these lie in."""
     for index, here in _runs(np.searchsorted(_starts(work, level), unit, side="right") - 1):
-        yield index, knowledge_arrays(known.units(here)).with_array("unit", unit[here])
+        yield index, estimate_arrays(known.units(here)).with_array("unit", unit[here])
 
 
-def told_by(messages: Iterable[Arrays]) -> dict[int, Knowledge]:
+def received_from_below(messages: Iterable[Arrays]) -> dict[int, LinearEstimate]:
     """Take such messages apart: what is known of each geounit."""
-    found = {}
+    found: dict[int, LinearEstimate] = {}
     for message in messages:
         if "unit" in message:
-            known = knowledge_of(message)
+            known = estimate_of(message)
             found |= {unit: known.unit(at) for at, unit in enumerate(message["unit"].tolist())}
     return found
 
 
-def handed_down(
-    work: Work, level: str, unit: NDArray[np.int64], counts: Encoded, best: Knowledge | None
+def send_down(
+    work: WorkerContext, level: str, unit: NDArray[np.int64], counts: SparseCounts, best: LinearEstimate | None
 ) -> Iterator[Keyed]:
     """Address the counts and best estimates of consecutive geounits to the parts of ``level`` with their children."""
     part_of_child = np.searchsorted(_starts(work, level), families(work.spine, level)[unit], side="right") - 1
@@ -57,20 +57,20 @@ def handed_down(
                 "count": counts.count[mine],
             }
         )
-        yield index, message if best is None else message.with_arrays(knowledge_arrays(best.units(here)))
+        yield index, message if best is None else message.with_arrays(estimate_arrays(best.units(here)))
 
 
-def handed_to(messages: Iterable[Arrays]) -> dict[int, tuple[Arrays, Knowledge | None]]:
+def received_from_above(messages: Iterable[Arrays]) -> dict[int, tuple[Arrays, LinearEstimate | None]]:
     """Take such messages apart: each parent's counts, and its best estimate if there is one.
 
     Above the top there is nobody: its only message is empty.
     """
-    found: dict[int, tuple[Arrays, Knowledge | None]] = {}
+    found: dict[int, tuple[Arrays, LinearEstimate | None]] = {}
     for message in messages:
         if "unit" not in message:
             found[0] = (message, None)
             continue
-        best = knowledge_of(message) if "mean" in message else None
+        best = estimate_of(message) if "mean" in message else None
         cuts = message["cuts"].tolist()
         for at, unit in enumerate(message["unit"].tolist()):
             mine = slice(cuts[at], cuts[at + 1])
@@ -79,8 +79,8 @@ def handed_to(messages: Iterable[Arrays]) -> dict[int, tuple[Arrays, Knowledge |
     return found
 
 
-def _starts(work: Work, level: str) -> NDArray[np.int64]:
-    return np.array([part.start for part in work.parts(level)], dtype=np.int64)
+def _starts(work: WorkerContext, level: str) -> NDArray[np.int64]:
+    return np.array([shard.start for shard in work.shards(level)], dtype=np.int64)
 
 
 def _runs(index: NDArray[np.int64]) -> Iterator[tuple[int, slice]]:

@@ -20,17 +20,17 @@ from apache_beam.runners.runner import PipelineRunner
 
 from das.errors import Problem, UsageError
 from pipelines.runners.cluster import Cluster
-from pipelines.runners.clusters import ENGINES, FLINK
+from pipelines.runners.clusters import CLUSTERS, FLINK
 from pipelines.workers.process_pool import PICKLER, ForkedEnvironment, prepare
 
-__all__ = ["EngineOptions", "engine_of", "is_elsewhere", "runner_and_options"]
+__all__ = ["RunnerOptions", "cluster_of", "is_elsewhere", "runner_and_options"]
 
 RUNNER = "--runner="
 IN_MEMORY = ("in-memory", "directrunner")
 MULTI_PROCESS = "multi-process"
 
 
-class EngineOptions(PipelineOptions):
+class RunnerOptions(PipelineOptions):
     """Options of job servers that Beam's Python does not list, and the lease of :mod:`pipelines.workers.lifetime`."""
 
     @classmethod
@@ -51,7 +51,7 @@ def runner_and_options(arguments: Sequence[str]) -> tuple[PipelineRunner, Pipeli
     named = _named(arguments)
     others = [a for a in arguments if not a.startswith(RUNNER)]
     name = named.lower()
-    defaults = {"pickle_library": PICKLER, **(ENGINES[name].options if name in ENGINES else {})}
+    defaults = {"pickle_library": PICKLER, **(CLUSTERS[name].options if name in CLUSTERS else {})}
     options = PipelineOptions([f"--{option}={value}" for option, value in defaults.items()] + others)
     unknown = options.get_all_options(drop_default=True, retain_unknown_options=True).keys() - (
         options.get_all_options(drop_default=True).keys()
@@ -69,13 +69,13 @@ def runner_and_options(arguments: Sequence[str]) -> tuple[PipelineRunner, Pipeli
         prepare()
         return FnApiRunner(default_environment=ForkedEnvironment()), options
     log.default_sdk_harness_log_level = "ERROR"  # Java knows nothing above
-    if name in ENGINES:
+    if name in CLUSTERS:
         return PortableRunner(), options
     options.view_as(StandardOptions).runner = named
     try:
         return create_runner(named), options
     except (ValueError, ImportError):
-        known = ", ".join([IN_MEMORY[0], MULTI_PROCESS, *ENGINES, "DataflowRunner"])
+        known = ", ".join([IN_MEMORY[0], MULTI_PROCESS, *CLUSTERS, "DataflowRunner"])
         raise UsageError(Problem(f"--runner={named}", "is no runner that can be used here", known)) from None
 
 
@@ -89,13 +89,13 @@ def is_elsewhere(arguments: Sequence[str]) -> bool:
     return not isinstance(runner, FnApiRunner)
 
 
-def engine_of(arguments: Sequence[str]) -> Cluster:
+def cluster_of(arguments: Sequence[str]) -> Cluster:
     """The engine whose cluster the remedies speak of: the one that is named, or Flink.
 
-    >>> engine_of(["--runner=Spark"]).start
+    >>> cluster_of(["--runner=Spark"]).start
     'bash scripts/spark up'
     """
-    return ENGINES.get(_named(arguments).lower(), FLINK)
+    return CLUSTERS.get(_named(arguments).lower(), FLINK)
 
 
 def _named(arguments: Sequence[str]) -> str:

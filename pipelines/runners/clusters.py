@@ -12,19 +12,19 @@ from pipelines.runners.cluster import Cluster
 from pipelines.runners.flink import Flink
 from pipelines.runners.spark import Spark
 
-__all__ = ["ENGINES", "FLINK", "SPARK"]
+__all__ = ["CLUSTERS", "FLINK", "SPARK"]
 
 FLINK = Flink()
 SPARK = Spark()
-ENGINES: Mapping[str, Cluster] = {engine.name: engine for engine in (FLINK, SPARK)}
+CLUSTERS: Mapping[str, Cluster] = {engine.name: engine for engine in (FLINK, SPARK)}
 
 
 @click.command()
-@click.argument("name", type=click.Choice(list(ENGINES)))
+@click.argument("name", type=click.Choice(list(CLUSTERS)))
 @click.argument("action", type=click.Choice(["up", "down", "status"]))
 def main(name: str, action: str) -> None:
     """Start, stop or show an engine's cluster on this machine."""
-    engine = ENGINES[name]
+    engine = CLUSTERS[name]
     try:
         if action == "up":
             engine.up()

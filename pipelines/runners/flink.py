@@ -7,6 +7,7 @@ else. A failed bundle is tried again after a pause. Neither draws new noise; see
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from pipelines.runners.cluster import WORKER, Cluster, Process, ask
 from pipelines.runners.jars import Distribution
@@ -67,7 +68,7 @@ class Flink(Cluster):
         jars_sha256="d4fd4b0b079a416cb20fb68aa81275a1df8460289f410fa1b2c0e6b5603bb6d4",
     )
     job_endpoint = "localhost:8099"
-    options: Mapping[str, str] = {
+    options: ClassVar[Mapping[str, str]] = {
         "job_endpoint": job_endpoint,
         **WORKER,
         "parallelism": "2",

@@ -25,14 +25,14 @@ from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from apache_beam.runners.runner import PipelineState
 
 from das.errors import Interrupted, Problem, UsageError
-from pipelines.runners import engine_of, is_elsewhere, runner_and_options
+from pipelines.runners import cluster_of, is_elsewhere, runner_and_options
 from pipelines.runners.cluster import Cluster
-from pipelines.runners.clusters import ENGINES
-from pipelines.workers.lifetime import lease_in
+from pipelines.runners.clusters import CLUSTERS
+from pipelines.workers.lifetime import token_in
 from pipelines.workers.process_pool import WORKER_LOST
 from pipelines.workers.step_timer import counters_of
 
-__all__ = ["engaged", "trouble_with"]
+__all__ = ["failure_of", "ready_runner"]
 
 NAMESPACE = "das.preflight"
 PACKAGES = ("das", "apache-beam", "numpy", "scipy", "pyarrow", "ortools", "numba")
@@ -87,7 +87,7 @@ def quiet() -> Iterator[None]:
     before, hook = logging.root.manager.disable, threading.excepthook
 
     def swallow(ended: threading.ExceptHookArgs) -> None:
-        if ended.thread is None or not any(part in ended.thread.name for part in HUSHED):
+        if ended.thread is None or not any(shard in ended.thread.name for shard in HUSHED):
             hook(ended)
 
     logging.disable(logging.CRITICAL)
@@ -100,10 +100,10 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
-def engaged(arguments: Sequence[str], out: Path) -> Iterator[Sequence[str]]:
+def ready_runner(arguments: Sequence[str], out: Path) -> Iterator[Sequence[str]]:
     """Make sure of an engine for as long as a run lasts; yields the arguments with which to use it."""
     if is_elsewhere(arguments):
-        with quiet(), lease_in(out) as lease:
+        with quiet(), token_in(out) as lease:
             leased = [*arguments, f"--das_lease={lease}"]
             _require_fit(leased, out)
             yield leased
@@ -115,11 +115,11 @@ def _require_fit(arguments: Sequence[str], out: Path) -> None:
     """Raise a UsageError that names the remedy if the engine cannot be reached or is not fit for this run."""
     _, options = runner_and_options(arguments)
     endpoint = options.view_as(PortableOptions).job_endpoint
-    for engine in ENGINES.values():
+    for engine in CLUSTERS.values():
         if endpoint == engine.job_endpoint:
             _require_same_beam(engine)
     if endpoint and endpoint != EMBEDDED:
-        _require_job_server(endpoint, engine_of(arguments))
+        _require_job_server(endpoint, cluster_of(arguments))
     probe = out / f".probe-{uuid.uuid4().hex}"
     probe.touch(mode=0o600)
     try:
@@ -175,7 +175,7 @@ def _probe(arguments: Sequence[str], out: Path, probe: str) -> set[str]:
     if not PipelineState.is_terminal(state):
         result.cancel()
         reason = f"did not do a small job within {PROBE_SECONDS} s"
-        remedy = f"see that it has free workers: `{engine_of(arguments).start}` starts what is missing"
+        remedy = f"see that it has free workers: `{cluster_of(arguments).start}` starts what is missing"
         raise UsageError(Problem("the engine", reason, remedy))
     # A runner without counters tells nothing of its workers; that the job ended well is then all there is.
     return {name for name, _ in counters_of(result.metrics(), NAMESPACE)}
@@ -192,7 +192,7 @@ def _unfit(said: dict[str, str], out: Path) -> Iterator[Problem]:
             yield Problem(where, f"has {name} {said.get(name)}, and this machine {ours}", remedy)
 
 
-def trouble_with(error: Exception, arguments: Sequence[str] = ()) -> Exception:
+def failure_of(error: Exception, arguments: Sequence[str] = ()) -> Exception:
     """What to tell of a job that ended badly: the error itself, unless it is the engine that failed and not a step."""
     if WORKER_LOST in str(error):
         remedy = "run the same command again; with fewer workers (--direct_num_workers) if memory was short"
@@ -204,6 +204,6 @@ def trouble_with(error: Exception, arguments: Sequence[str] = ()) -> Exception:
     else:
         return error
     remedy = (
-        f"see that it runs (`{engine_of(arguments).start}` starts what is missing), then run the same command again"
+        f"see that it runs (`{cluster_of(arguments).start}` starts what is missing), then run the same command again"
     )
     return Interrupted(Problem("the engine", reason, remedy))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from typing import ClassVar
 
 from pipelines.runners.cluster import WORKER, Cluster, Process, ask
 from pipelines.runners.jars import Distribution
@@ -41,7 +42,7 @@ class Spark(Cluster):
         jars_sha256="0932e02e8588aa9b796460887edc56b77639698530a0c7f66f2bbc9458fdc83a",
     )
     job_endpoint = "localhost:8199"
-    options: Mapping[str, str] = {"job_endpoint": job_endpoint, **WORKER}
+    options: ClassVar[Mapping[str, str]] = {"job_endpoint": job_endpoint, **WORKER}
 
     def processes(self) -> tuple[Process, ...]:
         """Name the master, the workers and the job server, which is the driver of every job."""

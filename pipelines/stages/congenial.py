@@ -11,25 +11,26 @@ from contextlib import contextmanager
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
 
-from das.congenial.family import Box, Family, Told
+from das.congenial.family import Box, Family, SentMessages
 from das.congenial.messages import Messages, WindowTooSmall
 from das.errors import Problem, ProblemsFound, SplitNotProved, WindowsTooNarrow
 from das.facts.fact import limits_of
 from das.facts.file import read_facts
 from das.noise.stream import RunKey, Streams
-from das.plan.tree_of_counts import Layers, layers_of
-from das.schema.counts import Encoded, merge
-from das.storage.counts import stating_noise, table_of_counts
-from das.storage.shards import Part, families, parquet_bytes
-from das.storage.staging import write_atomically
+from das.plan.tree_of_counts import TreeOfCounts, tree_of
+from das.schema.counts import SparseCounts, merge
+from das.storage.counts import table_of_counts, with_noise_stated
+from das.storage.files import write_atomically
+from das.storage.shards import Shard, families, parquet_bytes
 from pipelines.elements.arrays import Arrays, Join, Joined, sparse_arrays, sparse_counts
-from pipelines.elements.context import Work
+from pipelines.elements.context import WorkerContext
 from pipelines.stages.tabulate import AddUp, CarryUp, read_histogram
-from pipelines.workers.errors import complaining
+from pipelines.workers.errors import reporting_errors
 from pipelines.workers.step_timer import timed
 
 __all__ = ["Congenial"]
@@ -41,7 +42,7 @@ PUBLIC_FILE = 0o644
 class Congenial(beam.PTransform):
     """True histograms and public facts to conforming draws of every level."""
 
-    def __init__(self, work: Work, histograms: Path, facts: Path, key: Path, reach: float) -> None:
+    def __init__(self, work: WorkerContext, histograms: Path, facts: Path, key: Path, reach: float) -> None:
         super().__init__()
         self.work, self.histograms, self.facts, self.key, self.reach = work, histograms, facts, key, reach
 
@@ -50,7 +51,7 @@ class Congenial(beam.PTransform):
         work, levels = self.work, self.work.plan.levels
         truth = {
             level: start
-            | f"parts of {level}" >> beam.Create(list(work.parts(level)))
+            | f"parts of {level}" >> beam.Create(list(work.shards(level)))
             | f"spread {level}" >> beam.Reshuffle()
             | f"read {level}" >> beam.ParDo(ReadTruth(work, self.histograms, self.facts)).with_output_types(Keyed)
             for level in levels
@@ -61,7 +62,7 @@ class Congenial(beam.PTransform):
             below[above] = (
                 joined
                 | f"join {level} with its children" >> Join()
-                | f"tell {above}" >> beam.ParDo(TellParent(work, level, self.reach)).with_output_types(Keyed)
+                | f"tell {above}" >> beam.ParDo(SendUp(work, level, self.reach)).with_output_types(Keyed)
             )
         parents = start | "above the top" >> beam.Create([(0, Arrays({}))]).with_output_types(Keyed)
         for level in levels:
@@ -72,13 +73,13 @@ class Congenial(beam.PTransform):
                 | f"draw {level}" >> beam.ParDo(DrawFamily(work, level, self.reach, self.key)).with_output_types(Keyed)
             )
             if level != levels[-1]:
-                parents = drawn | f"hand {level} down" >> beam.ParDo(HandDown(level)).with_output_types(Keyed)
+                parents = drawn | f"hand {level} down" >> beam.ParDo(SendDown(level)).with_output_types(Keyed)
         # The leaves' cells are the whole draw: every other count is a sum of them.
         counts, written = drawn | "cells" >> beam.ParDo(ToCells(work)).with_output_types(Keyed), []
         size = work.plan.schema.size
         for position in reversed(range(len(levels))):
             level = levels[position]
-            nobody = [(part.index, sparse_arrays(merge([], size))) for part in work.parts(level)]
+            nobody = [(shard.index, sparse_arrays(merge([], size))) for shard in work.shards(level)]
             room = start | f"room for {level}" >> beam.Create(nobody).with_output_types(Keyed)
             counts = (
                 (counts, room)
@@ -95,22 +96,22 @@ class Congenial(beam.PTransform):
 class ReadTruth(beam.DoFn):
     """Read a part's true counts and public limits and split them by family."""
 
-    def __init__(self, work: Work, histograms: Path, facts: Path) -> None:
+    def __init__(self, work: WorkerContext, histograms: Path, facts: Path) -> None:
         self.work, self.histograms, self.facts = work, histograms, facts
 
     @timed(lambda self, element: f"read {element.level}")
-    def process(self, part: Part) -> Iterator[Keyed]:
+    def process(self, shard: Shard) -> Iterator[Keyed]:
         """Yield the parent's position, the children's true counts, and their limits."""
-        counts = read_histogram(part, self.histograms)
-        path = part.path(self.facts)
+        counts = read_histogram(shard, self.histograms)
+        path = shard.path(self.facts)
         limits = limits_of(read_facts(self.work.plan, path), slice(None)) if path.exists() else ()
-        offsets = families(self.work.spine, part.level)
-        first, last = np.searchsorted(offsets, [part.start, part.stop])
+        offsets = families(self.work.spine, shard.level)
+        first, last = np.searchsorted(offsets, [shard.start, shard.stop])
         cuts = np.searchsorted(counts.unit, offsets[first : last + 1])
         for at, parent in enumerate(range(int(first), int(last))):
             mine = slice(cuts[at], cuts[at + 1])
-            here = slice(int(offsets[parent]) - part.start, int(offsets[parent + 1]) - part.start)
-            found = sparse_arrays(Encoded(counts.unit[mine], counts.cell[mine], counts.count[mine]))
+            here = slice(int(offsets[parent]) - shard.start, int(offsets[parent + 1]) - shard.start)
+            found = sparse_arrays(SparseCounts(counts.unit[mine], counts.cell[mine], counts.count[mine]))
             named = {f">= {limit.query.name}": limit.lower[here] for limit in limits}
             named |= {f"<= {limit.query.name}": limit.upper[here] for limit in limits}
             yield parent, found.with_arrays(Arrays(named))
@@ -119,14 +120,14 @@ class ReadTruth(beam.DoFn):
 class _OfFamily(beam.DoFn):
     """What the two sweeps share: a family as ``das`` understands it, from what was joined."""
 
-    def __init__(self, work: Work, level: str, reach: float) -> None:
+    def __init__(self, work: WorkerContext, level: str, reach: float) -> None:
         self.work, self.level, self.reach = work, level, reach
 
     def setup(self) -> None:
         """Arrange the layers once a worker."""
-        self.layers: Layers = layers_of(self.work.plan)
+        self.layers: TreeOfCounts = tree_of(self.work.plan)
 
-    def family(self, parent: int, joined: dict[str, Iterable[Arrays]]) -> tuple[Family, list[Told] | None]:
+    def family(self, parent: int, joined: dict[str, Iterable[Arrays]]) -> tuple[Family, list[SentMessages] | None]:
         """Bring the true counts into the layers, and the children's own messages into order."""
         spine = self.work.spine
         offsets = families(spine, self.level)
@@ -159,7 +160,7 @@ class _OfFamily(beam.DoFn):
         return family, [_told(told) for told in ordered]
 
 
-class TellParent(_OfFamily):
+class SendUp(_OfFamily):
     """Sum a family's messages and address them to the family above, of which its parent is a child."""
 
     @timed(lambda self, element: f"tell parents of {self.level}")
@@ -168,7 +169,7 @@ class TellParent(_OfFamily):
         parent, joined = element
         spine = self.work.spine
         above = spine.levels[spine.levels.index(self.level) - 1]
-        with complaining(self.work.partial):
+        with reporting_errors(self.work.partial):
             family, below = self.family(parent, joined)
             with refusing(WindowsTooNarrow):
                 told = family.tell(family.weigh(below), self.layers[above][-1])
@@ -180,7 +181,7 @@ class DrawFamily(_OfFamily):
 
     streams: Streams
 
-    def __init__(self, work: Work, level: str, reach: float, key: Path) -> None:
+    def __init__(self, work: WorkerContext, level: str, reach: float, key: Path) -> None:
         super().__init__(work, level, reach)
         self.key = key
 
@@ -194,7 +195,7 @@ class DrawFamily(_OfFamily):
         """Yield the parent's position and the children's draws in their finest layer."""
         parent, joined = element
         (above,) = joined["parent"]
-        with complaining(self.work.partial):
+        with reporting_errors(self.work.partial):
             family, below = self.family(parent, joined)
             handed = np.zeros(family.layers[0].query.size, dtype=np.int64)
             with refusing(WindowsTooNarrow):  # whether the roots hold is settled before anything is drawn
@@ -229,7 +230,7 @@ def refusing(kind: type[ProblemsFound]) -> Iterator[None]:
         raise kind(Problem("strategy", "the sampler's windows are too narrow for its proof")) from None
 
 
-class HandDown(beam.DoFn):
+class SendDown(beam.DoFn):
     """Hand each child its own draw: it is the parent of the next family."""
 
     def __init__(self, level: str) -> None:
@@ -249,12 +250,12 @@ class HandDown(beam.DoFn):
 class ToCells(beam.DoFn):
     """Name the cells of the leaves' draws, and key them by the part in which they are written."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: WorkerContext) -> None:
         self.work = work
 
     def setup(self) -> None:
         """Find the cell of each answer of the finest query once a worker."""
-        finest = layers_of(self.work.plan)[self.work.plan.levels[-1]][-1].query
+        finest = tree_of(self.work.plan)[self.work.plan.levels[-1]][-1].query
         self.cell_of = np.zeros(finest.size, dtype=np.int64)
         possible = np.flatnonzero(self.work.plan.schema.possible)
         self.cell_of[finest.index[possible]] = possible
@@ -263,9 +264,9 @@ class ToCells(beam.DoFn):
     def process(self, element: Keyed) -> Iterator[Keyed]:
         """Yield the part's number and the family's counts."""
         arrays = element[1]
-        starts = [part.start for part in self.work.parts(self.work.plan.levels[-1])]
+        starts = [shard.start for shard in self.work.shards(self.work.plan.levels[-1])]
         first = int(np.asarray(arrays["children"])[0])
-        counts = Encoded(
+        counts = SparseCounts(
             np.asarray(arrays["unit"], dtype=np.int64),
             self.cell_of[np.asarray(arrays["answer"])],
             np.asarray(arrays["count"], dtype=np.int64),
@@ -276,31 +277,32 @@ class ToCells(beam.DoFn):
 class WriteDraws(beam.DoFn):
     """Write a part's drawn counts, with the noise that was conditioned."""
 
-    def __init__(self, work: Work, level: str) -> None:
+    def __init__(self, work: WorkerContext, level: str) -> None:
         self.work, self.level = work, level
 
     @timed(lambda self, element: f"write {self.level}")
     def process(self, element: Keyed) -> Iterator[str]:
         """Yield the file's name."""
         index, arrays = element
-        plan, part, counts = self.work.plan, self.work.parts(self.level)[index], sparse_counts(arrays)
-        geocodes = self.work.spine.geocodes(self.level)[part.start : part.stop]
-        local = Encoded(counts.unit - part.start, counts.cell, counts.count)
-        path = part.path(self.work.partial)
-        with complaining(self.work.partial):
+        plan, shard, counts = self.work.plan, self.work.shards(self.level)[index], sparse_counts(arrays)
+        geocodes = self.work.spine.geocodes(self.level)[shard.start : shard.stop]
+        local = SparseCounts(counts.unit - shard.start, counts.cell, counts.count)
+        path = shard.path(self.work.partial)
+        with reporting_errors(self.work.partial):
             path.parent.mkdir(parents=True, exist_ok=True)
-            table = stating_noise(table_of_counts(plan.schema, geocodes, local), plan.at(self.level))
+            table = with_noise_stated(table_of_counts(plan.schema, geocodes, local), plan.at(self.level))
             write_atomically(path, parquet_bytes(table), mode=PUBLIC_FILE)
         yield path.name
 
 
-def _arrays(told: Told) -> Arrays:
+def _arrays(told: SentMessages) -> Arrays:
     """What a geounit tells, as an element."""
     named = {field.name: getattr(told.messages, field.name) for field in fields(Messages)}
     return Arrays({"ids": told.ids, **named})
 
 
-def _told(arrays: Arrays) -> Told:
+def _told(arrays: Arrays) -> SentMessages:
     """What a geounit tells, from an element."""
-    messages = Messages(**{field.name: arrays[field.name] for field in fields(Messages)})
-    return Told(np.asarray(arrays["ids"], dtype=np.int64), messages)
+    named: dict[str, Any] = {field.name: arrays[field.name] for field in fields(Messages)}
+    messages = Messages(**named)
+    return SentMessages(np.asarray(arrays["ids"], dtype=np.int64), messages)

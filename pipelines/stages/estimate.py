@@ -17,21 +17,21 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from das.estimation import estimate_families
-from das.estimation.linear.blue import Knowledge, pass_down
+from das.estimation.linear.blue import LinearEstimate, update_from_parent
 from das.estimation.problem import FamilyEstimate
 from das.facts.file import read_facts
 from das.release.estimates import table_of_estimates
 from das.release.measurements import read_measurements
-from das.schema.counts import Encoded
+from das.schema.counts import SparseCounts
 from das.storage.counts import table_of_counts
+from das.storage.files import write_atomically
 from das.storage.layout import ReleaseFolder
-from das.storage.shards import Part, families, parquet_bytes
-from das.storage.staging import write_atomically
+from das.storage.shards import Shard, families, parquet_bytes
 from pipelines.elements.arrays import Arrays, Join, Joined, sparse_counts
-from pipelines.elements.context import Work
-from pipelines.elements.knowledge import FamilyView, knowledge_arrays, knowledge_of, knowledge_of_all
-from pipelines.elements.messages import Keyed, handed_down, handed_to, told_by, told_up
-from pipelines.workers.errors import complaining
+from pipelines.elements.context import WorkerContext
+from pipelines.elements.knowledge import FamilyOfShard, estimate_arrays, estimate_of, estimates_of_all
+from pipelines.elements.messages import Keyed, received_from_above, received_from_below, send_down, send_up
+from pipelines.workers.errors import reporting_errors
 from pipelines.workers.step_timer import timed
 
 __all__ = ["DownSweep"]
@@ -46,20 +46,20 @@ class DownSweep(beam.PTransform):
     then carries two things to each child: its parent's counts, and its parent's best linear unbiased estimate.
     """
 
-    def __init__(self, work: Work, release: ReleaseFolder, estimates: Path | None) -> None:
+    def __init__(self, work: WorkerContext, release: ReleaseFolder, estimates: Path | None) -> None:
         super().__init__()
         self.work, self.release, self.estimates = work, release, estimates
 
     def expand(self, start: beam.pvalue.PBegin) -> beam.PCollection[str]:
         """Build the steps: up if there is to be full information, then down, one join per level each."""
         work, levels = self.work, self.work.plan.levels
-        nothing = [(part.index, Arrays({})) for part in work.parts(levels[-1])]
+        nothing = [(shard.index, Arrays({})) for shard in work.shards(levels[-1])]
         told = {levels[-1]: start | "leaves" >> beam.Create(nothing).with_output_types(Keyed)}
         for above, level in reversed(list(pairwise(levels))) if work.full else ():
             told[above] = (
                 told[level]
                 | f"gather what is told of {level}" >> beam.GroupByKey()
-                | f"pool {level}" >> beam.ParDo(PoolPart(work, self.release, level)).with_output_types(Keyed)
+                | f"pool {level}" >> beam.ParDo(PoolShard(work, self.release, level)).with_output_types(Keyed)
             )
         written = []
         handed = start | "above the top" >> beam.Create([(0, Arrays({}))]).with_output_types(Keyed)
@@ -68,19 +68,19 @@ class DownSweep(beam.PTransform):
             solved = (
                 joined
                 | f"join {level} with its parents" >> Join()
-                | f"estimate {level}" >> beam.ParDo(EstimatePart(work, self.release, level)).with_output_types(Keyed)
+                | f"estimate {level}" >> beam.ParDo(EstimateShard(work, self.release, level)).with_output_types(Keyed)
             )
-            write = WritePart(work, level, self.estimates)
+            write = WriteShard(work, level, self.estimates)
             written.append(solved | f"write {level}" >> beam.ParDo(write).with_output_types(str))
             if below:
-                handed = solved | f"hand {level} down" >> beam.ParDo(HandDown(work, below)).with_output_types(Keyed)
+                handed = solved | f"hand {level} down" >> beam.ParDo(SendDown(work, below)).with_output_types(Keyed)
         return written | beam.Flatten()
 
 
-class FamiliesOfPart(beam.DoFn):
+class FamiliesOfShard(beam.DoFn):
     """A step that reads a part's measurements and facts and works on its families."""
 
-    def __init__(self, work: Work, release: ReleaseFolder, level: str) -> None:
+    def __init__(self, work: WorkerContext, release: ReleaseFolder, level: str) -> None:
         self.work, self.release, self.level = work, release, level
 
     def setup(self) -> None:
@@ -91,22 +91,22 @@ class FamiliesOfPart(beam.DoFn):
         """Give the threads back."""
         self._threads.restore_original_limits()
 
-    def views(self, part: Part, told: Mapping[int, Knowledge]) -> Iterator[FamilyView]:
+    def views(self, shard: Shard, told: Mapping[int, LinearEstimate]) -> Iterator[FamilyOfShard]:
         """Yield each family with what was told of its children from below."""
         plan = self.work.plan
-        values = read_measurements(plan, part.level, part.path(self.release.measurements))
-        facts_path = part.path(self.release.facts)
+        values = read_measurements(plan, shard.level, shard.path(self.release.measurements))
+        facts_path = shard.path(self.release.facts)
         facts = read_facts(plan, facts_path) if facts_path.exists() else ()
-        offsets = families(self.work.spine, part.level)
-        first, last = np.searchsorted(offsets, [part.start, part.stop])
+        offsets = families(self.work.spine, shard.level)
+        first, last = np.searchsorted(offsets, [shard.start, shard.stop])
         for parent in range(int(first), int(last)):
-            here = slice(int(offsets[parent]) - part.start, int(offsets[parent + 1]) - part.start)
+            here = slice(int(offsets[parent]) - shard.start, int(offsets[parent + 1]) - shard.start)
             named: dict[str, NDArray[np.generic]] = {"values": values[here]}
             named |= {f"{fact.sign} {fact.query.name}": fact.values[here] for fact in facts}
-            yield FamilyView(self.work, part.level, parent, Arrays(named), told)
+            yield FamilyOfShard(self.work, shard.level, parent, Arrays(named), told)
 
 
-class PoolPart(FamiliesOfPart):
+class PoolShard(FamiliesOfShard):
     """Pool what each family of a part knows, and tell the level above, of which its parent is a geounit."""
 
     @timed(lambda self, element: f"pool {self.level}")
@@ -114,24 +114,24 @@ class PoolPart(FamiliesOfPart):
         """Yield the number of a part above and what its geounits' families know."""
         index, messages = element
         spine = self.work.spine
-        with complaining(self.work.partial):
-            views = self.views(self.work.parts(self.level)[index], told_by(messages))
+        with reporting_errors(self.work.partial):
+            views = self.views(self.work.shards(self.level)[index], received_from_below(messages))
             pooled = {view.parent: view.pooled() for view in views}
         above = spine.levels[spine.levels.index(self.level) - 1]
-        yield from told_up(self.work, above, np.array(list(pooled)), knowledge_of_all(list(pooled.values())))
+        yield from send_up(self.work, above, np.array(list(pooled)), estimates_of_all(list(pooled.values())))
 
 
-class EstimatePart(FamiliesOfPart):
+class EstimateShard(FamiliesOfShard):
     """Solve and round each family of a part; yield their counts, linear estimates, and how each was solved."""
 
     @timed(lambda self, element: f"estimate {self.level}")
     def process(self, element: Joined) -> Iterator[Keyed]:
         """Yield the part's number and all that was found."""
         index, joined = element
-        above, told = handed_to(joined["above"]), told_by(joined.get("below", ()))
+        above, told = received_from_above(joined["above"]), received_from_below(joined.get("below", ()))
         first, problems, best = [], [], []
-        with complaining(self.work.partial):
-            for view in self.views(self.work.parts(self.level)[index], told):
+        with reporting_errors(self.work.partial):
+            for view in self.views(self.work.shards(self.level)[index], told):
                 if view.parent not in above:
                     raise view.unmet()
                 counts, parent = above[view.parent]
@@ -139,11 +139,11 @@ class EstimatePart(FamiliesOfPart):
                 first.append(view.first)
                 problems.append(view.problem(counts, known))
                 if known is not None:
-                    best.append(known if parent is None else pass_down(self.work.basis, known, parent))
+                    best.append(known if parent is None else update_from_parent(self.work.basis, known, parent))
             solver, passes = self.work.plan.settings.estimate.solver, self.work.plan.passes(self.level)
             found = estimate_families(problems, solver=solver, passes=passes)
         solved = _solved(list(zip(first, found, strict=True)))
-        yield index, solved.with_arrays(knowledge_arrays(knowledge_of_all(best))) if best else solved
+        yield index, solved.with_arrays(estimate_arrays(estimates_of_all(best))) if best else solved
 
 
 def _solved(found: list[tuple[int, FamilyEstimate]]) -> Arrays:
@@ -167,10 +167,10 @@ def _solved(found: list[tuple[int, FamilyEstimate]]) -> Arrays:
     )
 
 
-class HandDown(beam.DoFn):
+class SendDown(beam.DoFn):
     """Hand each geounit's counts and best estimate to the part of the level below that holds its children."""
 
-    def __init__(self, work: Work, below: str) -> None:
+    def __init__(self, work: WorkerContext, below: str) -> None:
         self.work, self.below = work, below
 
     @timed(lambda self, element: f"hand down to {self.below}")
@@ -179,31 +179,31 @@ class HandDown(beam.DoFn):
         solved = element[1]
         first, children = np.asarray(solved["first"]), np.asarray(solved["children"])
         unit = np.arange(first[0], first[-1] + children[-1])
-        best = knowledge_of(solved) if self.work.full else None
-        yield from handed_down(self.work, self.below, unit, sparse_counts(solved), best)
+        best = estimate_of(solved) if self.work.full else None
+        yield from send_down(self.work, self.below, unit, sparse_counts(solved), best)
 
 
-class WritePart(beam.DoFn):
+class WriteShard(beam.DoFn):
     """Write a part's counts and how each family was solved, and the linear estimates into their own folder."""
 
-    def __init__(self, work: Work, level: str, estimates: Path | None) -> None:
+    def __init__(self, work: WorkerContext, level: str, estimates: Path | None) -> None:
         self.work, self.level, self.estimates = work, level, estimates
 
     @timed(lambda self, element: f"write {self.level}")
     def process(self, element: Keyed) -> Iterator[str]:
         """Yield the file's name."""
         index, solved = element
-        part, plan = self.work.parts(self.level)[index], self.work.plan
+        shard, plan = self.work.shards(self.level)[index], self.work.plan
         counts = sparse_counts(solved)
-        local = Encoded(counts.unit - part.start, counts.cell, counts.count)
-        geocodes = self.work.spine.geocodes(self.level)[part.start : part.stop]
-        path = part.path(self.work.partial)
-        with complaining(self.work.partial):
+        local = SparseCounts(counts.unit - shard.start, counts.cell, counts.count)
+        geocodes = self.work.spine.geocodes(self.level)[shard.start : shard.stop]
+        path = shard.path(self.work.partial)
+        with reporting_errors(self.work.partial):
             _write(path, table_of_counts(plan.schema, geocodes, local))
-            _write(part.path(self.work.partial / "diagnostics"), self._diagnostics(solved))
+            _write(shard.path(self.work.partial / "diagnostics"), self._diagnostics(solved))
             if self.estimates is not None:
-                table = table_of_estimates(plan, self.work.basis, self.level, geocodes, knowledge_of(solved))
-                _write(part.path(self.estimates), table)
+                table = table_of_estimates(plan, self.work.basis, self.level, geocodes, estimate_of(solved))
+                _write(shard.path(self.estimates), table)
         yield path.name
 
     def _diagnostics(self, solved: Arrays) -> pa.Table:

@@ -17,21 +17,21 @@ from das.facts.file import table_of_facts
 from das.noise.stream import RunKey, Streams
 from das.plan.plan import Plan, numbers_per_unit
 from das.release.measurements import table_of_measurements
-from das.schema.counts import Encoded
+from das.schema.counts import SparseCounts
 from das.schema.query import Query
-from das.storage.shards import Part, parquet_bytes, parquet_of_pieces
-from das.storage.staging import write_atomically
-from pipelines.elements.context import Work
+from das.storage.files import write_atomically
+from das.storage.shards import Shard, parquet_bytes, parquet_of_row_groups
+from pipelines.elements.context import WorkerContext
 from pipelines.stages.tabulate import read_histogram
-from pipelines.workers.errors import complaining
+from pipelines.workers.errors import reporting_errors
 from pipelines.workers.step_timer import timed
 
-__all__ = ["MeasurePart", "noisy_answers", "true_answers_of", "write_facts"]
+__all__ = ["MeasureShard", "noisy_answers", "true_answers_of", "write_facts"]
 
 PUBLIC_FILE = 0o644
 
 
-class MeasurePart(beam.DoFn):
+class MeasureShard(beam.DoFn):
     """Measure every geounit of a part, the empty ones too.
 
     Noise is a function of (run key, plan, level, geocode, query), so a bundle that runs twice writes the same bytes.
@@ -40,7 +40,7 @@ class MeasurePart(beam.DoFn):
 
     streams: Streams
 
-    def __init__(self, work: Work, histograms: Path, key: Path) -> None:
+    def __init__(self, work: WorkerContext, histograms: Path, key: Path) -> None:
         self.work, self.histograms, self.key = work, histograms, key
 
     def setup(self) -> None:
@@ -48,70 +48,70 @@ class MeasurePart(beam.DoFn):
         self.streams = RunKey(self.key.read_bytes()).streams(self.work.plan.digest.encode())
 
     @timed(lambda self, element: f"measure {element.level}")
-    def process(self, part: Part) -> Iterator[str]:
+    def process(self, shard: Shard) -> Iterator[str]:
         """Yield the file's name."""
         plan = self.work.plan
-        geocodes = self.work.spine.geocodes(part.level)[part.start : part.stop]
-        with complaining(self.work.partial):
-            truth = read_histogram(part, self.histograms)
+        geocodes = self.work.spine.geocodes(shard.level)[shard.start : shard.stop]
+        with reporting_errors(self.work.partial):
+            truth = read_histogram(shard, self.histograms)
 
             def measured(start: int, stop: int) -> pa.Table:
-                piece = replace(part, start=start, stop=stop)
-                here = geocodes[start - part.start : stop - part.start]
+                piece = replace(shard, start=start, stop=stop)
+                here = geocodes[start - shard.start : stop - shard.start]
                 values = noisy_answers(plan, piece, here, truth, self.streams)
-                return table_of_measurements(plan, part.level, here, values)
+                return table_of_measurements(plan, shard.level, here, values)
 
-            path = part.path(self.work.partial)
+            path = shard.path(self.work.partial)
             path.parent.mkdir(parents=True, exist_ok=True)
-            pieces = part.pieces(numbers_per_unit(plan.at(part.level)))
-            content = parquet_of_pieces(measured(start, stop) for start, stop in pieces)
+            pieces = shard.pieces(numbers_per_unit(plan.at(shard.level)))
+            content = parquet_of_row_groups(measured(start, stop) for start, stop in pieces)
             write_atomically(path, content, mode=PUBLIC_FILE)
         yield path.name
 
 
 def noisy_answers(
-    plan: Plan, part: Part, geocodes: NDArray[np.str_], truth: Encoded, streams: Streams
+    plan: Plan, shard: Shard, geocodes: NDArray[np.str_], truth: SparseCounts, streams: Streams
 ) -> NDArray[np.int64]:
     """Answers of each query with its noise: geounits x numbers, queries side by side in the plan's order.
 
     The truth is sparse and stays so: only the cells that somebody is in are added to the noise.
     """
-    measurements = plan.at(part.level)
+    measurements = plan.at(shard.level)
     values = np.empty((len(geocodes), numbers_per_unit(measurements)), dtype=np.int64)
-    here = slice(*np.searchsorted(truth.unit, [part.start, part.stop]))
-    unit, cell, count = truth.unit[here] - part.start, truth.cell[here], truth.count[here]
+    here = slice(*np.searchsorted(truth.unit, [shard.start, shard.stop]))
+    unit, cell, count = truth.unit[here] - shard.start, truth.cell[here], truth.count[here]
     at = 0
     for measurement in measurements:
         query, noise = measurement.query, measurement.mechanism
-        names = [(part.level, geocode, query.name, noise.name) for geocode in geocodes.tolist()]
+        names = [(shard.level, geocode, query.name, noise.name) for geocode in geocodes.tolist()]
         values[:, at : at + query.size] = noise.draw(streams.bundle(names), query.size)
         np.add.at(values.reshape(-1), unit * values.shape[1] + at + query.group_of(cell), count)
         at += query.size
     return values
 
 
-def true_answers_of(work: Work, histograms: Path) -> TrueAnswers:
+def true_answers_of(work: WorkerContext, histograms: Path) -> TrueAnswers:
     """Exact answers for invariants, and for checking that the data obey the declared bounds."""
 
     def answers(level: str, query: Query) -> NDArray[np.int64]:
         out = np.zeros((work.spine.size(level), query.size), dtype=np.int64)
-        for part in work.parts(level):
-            counts = read_histogram(part, histograms)
+        for shard in work.shards(level):
+            counts = read_histogram(shard, histograms)
             np.add.at(out, (counts.unit, query.group_of(counts.cell)), counts.count)
         return out
 
     return answers
 
 
-def write_facts(work: Work, facts: Facts) -> None:
+def write_facts(work: WorkerContext, facts: Facts) -> None:
     """Write t: the spine, and for each level a file cut like its measurements."""
     spine = work.spine
     write_atomically(work.partial / "spine.parquet", parquet_bytes(spine.to_table()), mode=PUBLIC_FILE)
     for level, at_level in facts.items():
-        for part in work.parts(level) if at_level else ():
-            units = slice(part.start, part.stop)
+        for shard in work.shards(level) if at_level else ():
+            units = slice(shard.start, shard.stop)
             here = tuple(type(fact)(fact.query, fact.sign, fact.values[units]) for fact in at_level)
-            path = part.path(work.partial)
+            path = shard.path(work.partial)
             path.parent.mkdir(parents=True, exist_ok=True)
             table = table_of_facts(work.plan, spine.geocodes(level)[units], here)
             write_atomically(path, parquet_bytes(table), mode=PUBLIC_FILE)

@@ -18,14 +18,14 @@ from das.plan.geography import areas_of
 from das.plan.plan import Plan
 from das.release.microdata import comment_of, table_of_records
 from das.release.tables import csv_bytes, table_of_answers
-from das.schema.counts import Encoded, answers_of
+from das.schema.counts import SparseCounts, answers_of
 from das.schema.query import Query, parse_query
 from das.storage.counts import read_counts
+from das.storage.files import write_atomically
 from das.storage.layout import ReleaseFolder
-from das.storage.shards import Part
-from das.storage.staging import write_atomically
-from pipelines.elements.context import Work
-from pipelines.workers.errors import complaining
+from das.storage.shards import Shard
+from pipelines.elements.context import WorkerContext
+from pipelines.workers.errors import reporting_errors
 from pipelines.workers.step_timer import timed
 
 __all__ = ["PublishRecords", "PublishTable", "TableTask", "table_queries", "table_tasks"]
@@ -70,7 +70,7 @@ def table_tasks(plan: Plan) -> list[TableTask]:
 class PublishTable(beam.DoFn):
     """Write one table, as Parquet and CSV."""
 
-    def __init__(self, work: Work, release: ReleaseFolder) -> None:
+    def __init__(self, work: WorkerContext, release: ReleaseFolder) -> None:
         self.work, self.release = work, release
 
     @timed(lambda self, element: f"table of {element.place}")
@@ -78,7 +78,7 @@ class PublishTable(beam.DoFn):
         """Yield the file's name."""
         plan = self.work.plan
         name = task.file_name(plan)
-        with complaining(self.work.partial):
+        with reporting_errors(self.work.partial):
             _write(self.work.partial, name, self._pieces(task), csv=plan.settings.output.csv)
         yield name
 
@@ -100,39 +100,39 @@ class PublishTable(beam.DoFn):
 
     def _answers(self, level: str, query: Query) -> Iterator[tuple[slice, NDArray[np.int64]]]:
         """Runs of a level's geounits and their answers."""
-        for run in _runs(self.work.parts(level)):
+        for run in _runs(self.work.shards(level)):
             here = slice(run[0].start, run[-1].stop)
-            counts = [read_counts(self.work.spine, level, part.path(self.release.counts)) for part in run]
+            counts = [read_counts(self.work.spine, level, shard.path(self.release.counts)) for shard in run]
             unit, cell, count = (np.concatenate([getattr(c, n) for c in counts]) for n in ("unit", "cell", "count"))
-            yield here, answers_of(query, Encoded(unit - here.start, cell, count), here.stop - here.start)
+            yield here, answers_of(query, SparseCounts(unit - here.start, cell, count), here.stop - here.start)
 
 
-def _runs(parts: Sequence[Part]) -> Iterator[list[Part]]:
+def _runs(shards: Sequence[Shard]) -> Iterator[list[Shard]]:
     """Consecutive parts, so many at a time that they have about ``ROWS_AT_ONCE`` geounits."""
-    run: list[Part] = []
-    for part in parts:
-        if run and part.stop - run[0].start > ROWS_AT_ONCE:
+    run: list[Shard] = []
+    for shard in shards:
+        if run and shard.stop - run[0].start > ROWS_AT_ONCE:
             yield run
             run = []
-        run.append(part)
+        run.append(shard)
     yield run
 
 
 class PublishRecords(beam.DoFn):
     """Write the records of one part of the leaves."""
 
-    def __init__(self, work: Work, release: ReleaseFolder, *, seeded: bool) -> None:
+    def __init__(self, work: WorkerContext, release: ReleaseFolder, *, seeded: bool) -> None:
         self.work, self.release, self.seeded = work, release, seeded
 
     @timed(lambda self, element: "records")
-    def process(self, part: Part) -> Iterator[str]:
+    def process(self, shard: Shard) -> Iterator[str]:
         """Yield the file's name."""
         plan, spine = self.work.plan, self.work.spine
-        with complaining(self.work.partial):
-            counts = read_counts(spine, part.level, part.path(self.release.counts))
-            counts = Encoded(counts.unit - part.start, counts.cell, counts.count)
-            records = table_of_records(plan, spine.geocodes(part.level)[part.start : part.stop], counts)
-            name = "records" if part.of == 1 else f"records-{part.index:05d}-of-{part.of:05d}"
+        with reporting_errors(self.work.partial):
+            counts = read_counts(spine, shard.level, shard.path(self.release.counts))
+            counts = SparseCounts(counts.unit - shard.start, counts.cell, counts.count)
+            records = table_of_records(plan, spine.geocodes(shard.level)[shard.start : shard.stop], counts)
+            name = "records" if shard.of == 1 else f"records-{shard.index:05d}-of-{shard.of:05d}"
             comment = comment_of(plan, seeded=self.seeded)
             _write(self.work.partial, name, [records], csv=plan.settings.output.csv, delimiter="|", comment=comment)
         yield name

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 from das.errors import InputError
 from das.records.encode import encode
 from das.records.read import Chunk, read
-from das.schema.counts import Encoded, merge
-from das.storage.shards import Part, parquet_bytes
-from das.storage.staging import write_atomically
+from das.schema.counts import SparseCounts, merge
+from das.storage.files import write_atomically
+from das.storage.shards import Shard, parquet_bytes
 from pipelines.elements.arrays import Arrays, ArraysCoder, sparse_arrays, sparse_counts
-from pipelines.elements.context import Work
-from pipelines.workers.errors import complain, complaining
+from pipelines.elements.context import WorkerContext
+from pipelines.workers.errors import report_error, reporting_errors
 from pipelines.workers.step_timer import timed
 
 __all__ = ["AddUp", "CarryUp", "Tabulate", "read_histogram"]
@@ -30,7 +30,7 @@ Keyed = tuple[int, Arrays]
 class Tabulate(beam.PTransform):
     """Chunks of input files to one sparse histogram file per part of each level."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: WorkerContext) -> None:
         super().__init__()
         self.work = work
 
@@ -55,19 +55,19 @@ class Tabulate(beam.PTransform):
 class PlaceRecords(beam.DoFn):
     """Read a chunk and split its counts by the part of the leaf level that they belong to."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: WorkerContext) -> None:
         self.work = work
 
     @timed(lambda self, element: "place records")
     def process(self, chunk: Chunk) -> Iterator[Keyed]:
         """Yield a part's number and the chunk's counts in it."""
         plan, spine = self.work.plan, self.work.spine
-        with complaining(self.work.partial):
+        with reporting_errors(self.work.partial):
             for batch in read(chunk, plan):
                 counts, problems = encode(batch, plan, spine, chunk.name)
                 if problems:
-                    complain(self.work.partial, InputError(problems))
-                yield from _by_part(counts, self.work.parts(plan.levels[-1]))
+                    report_error(self.work.partial, InputError(problems))
+                yield from _by_shard(counts, self.work.shards(plan.levels[-1]))
 
 
 @beam.typehints.with_input_types(Arrays)
@@ -102,7 +102,7 @@ class AddUp(beam.CombineFn):
 class CarryUp(beam.DoFn):
     """Replace each unit by its parent and split by the parts of the level above."""
 
-    def __init__(self, work: Work, level: str, above: str) -> None:
+    def __init__(self, work: WorkerContext, level: str, above: str) -> None:
         self.work, self.level, self.above = work, level, above
 
     @timed(lambda self, element: f"carry up {self.level}")
@@ -110,13 +110,13 @@ class CarryUp(beam.DoFn):
         """Yield a part's number above and what this part adds to it."""
         counts = sparse_counts(element[1])
         raised = replace(counts, unit=self.work.spine.parent(self.level)[counts.unit])
-        yield from _by_part(merge([raised], self.work.plan.schema.size), self.work.parts(self.above))
+        yield from _by_shard(merge([raised], self.work.plan.schema.size), self.work.shards(self.above))
 
 
 class WriteHistogram(beam.DoFn):
     """Write one part's true counts into the confidential folder."""
 
-    def __init__(self, work: Work, level: str) -> None:
+    def __init__(self, work: WorkerContext, level: str) -> None:
         self.work, self.level = work, level
 
     @timed(lambda self, element: f"write {self.level}")
@@ -124,27 +124,27 @@ class WriteHistogram(beam.DoFn):
         """Yield the file's name."""
         index, arrays = element
         counts = sparse_counts(arrays)
-        path = self.work.parts(self.level)[index].path(self.work.partial)
+        path = self.work.shards(self.level)[index].path(self.work.partial)
         path.parent.mkdir(parents=True, exist_ok=True)
         table = pa.table({"unit": counts.unit, "cell": counts.cell, "count": counts.count})
-        with complaining(self.work.partial):
+        with reporting_errors(self.work.partial):
             write_atomically(path, parquet_bytes(table))
         yield path.name
 
 
-def read_histogram(part: Part, folder: Path) -> Encoded:
+def read_histogram(shard: Shard, folder: Path) -> SparseCounts:
     """Read a part's true counts; a part without a file has nobody in it."""
-    path = part.path(folder)
+    path = shard.path(folder)
     if not path.exists():
         return merge([], 1)
     table = pq.read_table(path)
-    return Encoded(*(np.asarray(table[name]) for name in ("unit", "cell", "count")))
+    return SparseCounts(*(np.asarray(table[name]) for name in ("unit", "cell", "count")))
 
 
-def _by_part(counts: Encoded, parts: tuple[Part, ...]) -> Iterator[Keyed]:
-    starts = np.array([part.start for part in parts] + [parts[-1].stop], dtype=np.int64)
+def _by_shard(counts: SparseCounts, shards: tuple[Shard, ...]) -> Iterator[Keyed]:
+    starts = np.array([shard.start for shard in shards] + [shards[-1].stop], dtype=np.int64)
     cuts = np.searchsorted(counts.unit, starts)
-    for index in range(len(parts)):
+    for index in range(len(shards)):
         here = slice(cuts[index], cuts[index + 1])
         if cuts[index + 1] > cuts[index]:
-            yield index, sparse_arrays(Encoded(counts.unit[here], counts.cell[here], counts.count[here]))
+            yield index, sparse_arrays(SparseCounts(counts.unit[here], counts.cell[here], counts.count[here]))

@@ -18,9 +18,9 @@ from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_a
 from google.protobuf import json_format
 
 from pipelines.workers import worker
-from pipelines.workers.lifetime import end_when_over
+from pipelines.workers.lifetime import exit_when_run_ends
 
-__all__ = ["environment_of", "lease_of", "main"]
+__all__ = ["environment_of", "main", "token_of"]
 
 ANSWERS_WITHIN_SECONDS = 60
 
@@ -53,10 +53,10 @@ def _provided(endpoint: str, worker_id: str) -> beam_provision_api_pb2.Provision
         return service.GetProvisionInfo(asked, metadata=named, timeout=ANSWERS_WITHIN_SECONDS).info
 
 
-def lease_of(pipeline_options: str) -> str | None:
+def token_of(pipeline_options: str) -> str | None:
     """Read the lease from a pipeline's options, as the engine passes them on.
 
-    >>> lease_of('{"beam:option:das_lease:v1": "1f /out/.lease"}')
+    >>> token_of('{"beam:option:das_lease:v1": "1f /out/.lease"}')
     '1f /out/.lease'
     """
     lease = json.loads(pipeline_options).get("beam:option:das_lease:v1")
@@ -67,7 +67,7 @@ def main() -> None:
     """Run Beam's worker until the engine or the run ends."""
     environment = environment_of(sys.argv[1:])
     os.environ.update(environment)
-    end_when_over(lease_of(environment["PIPELINE_OPTIONS"]))
+    exit_when_run_ends(token_of(environment["PIPELINE_OPTIONS"]))
     worker.main()
 
 

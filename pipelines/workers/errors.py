@@ -14,15 +14,15 @@ from pathlib import Path
 
 from das import errors
 from das.errors import Problem, ProblemsFound
-from das.storage.staging import write_atomically
+from das.storage.files import write_atomically
 
-__all__ = ["complain", "complaining", "raise_complaints"]
+__all__ = ["raise_reported", "report_error", "reporting_errors"]
 
 PREFIX = "complaint-"
 AT_MOST = 60
 
 
-def complain(folder: Path, error: ProblemsFound) -> None:
+def report_error(folder: Path, error: ProblemsFound) -> None:
     """Leave the problems for the driver."""
     content = {
         "kind": type(error).__name__,
@@ -32,16 +32,16 @@ def complain(folder: Path, error: ProblemsFound) -> None:
 
 
 @contextmanager
-def complaining(folder: Path) -> Iterator[None]:
+def reporting_errors(folder: Path) -> Iterator[None]:
     """Pass an error on to the driver before the runner wraps it."""
     try:
         yield
     except ProblemsFound as error:
-        complain(folder, error)
+        report_error(folder, error)
         raise
 
 
-def raise_complaints(*folders: Path) -> None:
+def raise_reported(*folders: Path) -> None:
     """Raise what workers left, if anything: each problem once, in a fixed order."""
     kinds: dict[str, set[Problem]] = {}
     for path in (path for folder in folders for path in folder.glob(f"{PREFIX}*.json")):

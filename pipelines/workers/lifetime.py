@@ -15,21 +15,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from das.storage.staging import write_atomically
+from das.storage.files import write_atomically
 
-__all__ = ["end_when_over", "holds", "lease_in"]
+__all__ = ["exit_when_run_ends", "holds", "token_in"]
 
 NAME = ".lease"
 LOOK_EVERY_SECONDS = 0.5
 
 
 @contextmanager
-def lease_in(out: Path) -> Iterator[str]:
+def token_in(out: Path) -> Iterator[str]:
     """Hold the lease of a folder; yields what a worker must be told to recognise it.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with lease_in(Path(folder)) as lease:
+    ...     with token_in(Path(folder)) as lease:
     ...         while_held = holds(lease)
     ...     while_held, holds(lease)
     (True, False)
@@ -52,7 +52,7 @@ def holds(lease: str) -> bool:
         return False
 
 
-def end_when_over(lease: str | None, end: Callable[[], None] = lambda: os._exit(1)) -> None:
+def exit_when_run_ends(lease: str | None, end: Callable[[], None] = lambda: os._exit(1)) -> None:
     """End this process, without ceremony, as soon as its parent is gone or the lease is over."""
     parent = os.getppid()
 

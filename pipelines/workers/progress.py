@@ -7,20 +7,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["watching"]
+__all__ = ["watch_progress"]
 
 EVERY_SECONDS = 0.25
 
 
 @contextmanager
-def watching(folders: tuple[Path, ...], parts: int, tell: Callable[[int], None]) -> Iterator[None]:
+def watch_progress(folders: tuple[Path, ...], shards: int, tell: Callable[[int], None]) -> Iterator[None]:
     """Tell how many of the stage's files are there, until the stage ends."""
     ended = threading.Event()
 
     def look() -> None:
         while not ended.wait(EVERY_SECONDS):
             written = (path for folder in folders for path in folder.rglob("*.parquet"))
-            tell(min(parts, sum(1 for path in written if path.is_file() and not path.name.startswith("."))))
+            tell(min(shards, sum(1 for path in written if path.is_file() and not path.name.startswith("."))))
 
     watcher = threading.Thread(target=look, daemon=True)
     tell(0)
@@ -30,4 +30,4 @@ def watching(folders: tuple[Path, ...], parts: int, tell: Callable[[int], None])
     finally:
         ended.set()
         watcher.join()
-    tell(parts)
+    tell(shards)

@@ -56,7 +56,7 @@ def plan_of(country: Any, framework: str, about: dict[str, Any]) -> Plan:
         schema=about.get("schema", SEX),
         geography=LEVELS,
         privacy={"framework": framework, ("rho" if framework == "zcdp" else "epsilon"): "1", "delta": "1/1000"},
-        estimate={"engine": "congenial"},
+        estimate={"method": "congenial"},
         # Unequal noise: the least at the leaves.
         strategy={"geolevels": {"state": "1/6", "county": "1/3", "block": "1/2"}, "queries": about["strategy"]},
         invariant=about["invariant"],

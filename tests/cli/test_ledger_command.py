@@ -86,8 +86,8 @@ def copy(released: Path, tmp_path: Path) -> tuple[Path, Path]:
     """The run's folder and its ledger, safe to spoil."""
     folder = shutil.copytree(released, tmp_path / "copy")
     ledger = folder / "input" / "ledger.sqlite"
-    whereabouts = folder / "out" / "confidential" / "whereabouts.json"
-    whereabouts.write_text(json.dumps(json.loads(whereabouts.read_bytes()) | {"ledger": str(ledger)}))
+    origin = folder / "out" / "confidential" / "whereabouts.json"
+    origin.write_text(json.dumps(json.loads(origin.read_bytes()) | {"ledger": str(ledger)}))
     return folder / "out", ledger
 
 

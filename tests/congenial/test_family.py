@@ -18,7 +18,7 @@ from das.congenial.family import Box, Family
 from das.noise.stream import RunKey, Streams
 from das.plan.geography import spine_of
 from das.plan.plan import Plan
-from das.plan.tree_of_counts import layers_of
+from das.plan.tree_of_counts import tree_of
 from das.storage.shards import families
 from geography import Spine
 
@@ -45,7 +45,7 @@ class Drawer:
     """The two sweeps over a tiny spine, in memory; the sweep up happens once."""
 
     def __init__(self, plan: Plan, spine: Spine, truth: NDArray[np.int64]) -> None:
-        self.plan, self.spine, self.layers = plan, spine, layers_of(plan)
+        self.plan, self.spine, self.layers = plan, spine, tree_of(plan)
         self.weighed: dict[tuple[str, int], tuple[Family, Any]] = {}
         self.truth = truth
         below: dict[tuple[str, int], Any] = {}
@@ -165,7 +165,7 @@ def plan_of(
         schema=SCHEMA,
         geography=LEVELS,
         privacy={"framework": framework, ("rho" if framework == "zcdp" else "epsilon"): budget},
-        estimate={"engine": "congenial"},
+        estimate={"method": "congenial"},
         strategy={"geolevels": {"state": "1/6", "county": "1/3", "block": "1/2"}, "queries": queries},
         invariant=[{"query": "total", "level": level, "reason": "law"}],
         bound=[room] if facts == "bounded leaves" else [],

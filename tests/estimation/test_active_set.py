@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from das.errors import InfeasibleError
 from das.estimation import estimate_families, estimate_family
 from das.estimation.linear.basis import Basis
-from das.estimation.linear.blue import Exact, Knowledge, condition, distance, learn, pool
+from das.estimation.linear.blue import Exact, LinearEstimate, condition, distance, pool, update
 from das.estimation.problem import FamilyProblem, Measured
 from das.estimation.solvers.active_set import solve_families, solve_fast
 from das.estimation.solvers.active_set.batch import Batch
@@ -19,7 +19,7 @@ from das.estimation.solvers.active_set.face import share_out
 from das.estimation.solvers.active_set.iterate import settle
 from das.estimation.solvers.active_set.setup import Distance, Tables, choices, distance_from_measured, tables_of
 from das.estimation.solvers.reference import solve
-from das.estimation.support import known_groups
+from das.estimation.support import limits_on_support
 from das.estimation.verify import objective, require_exact, residual
 from das.schema.limits import NO_LIMIT, Limits
 from das.schema.query import parse_query
@@ -46,7 +46,7 @@ def opened(problem: FamilyProblem) -> tuple[Distance, Tables]:
 def agree(problem: FamilyProblem) -> None:
     fast, reference = solve_fast(problem), solve(problem)
     assert fast.gap <= 1e-6 or fast.solver in FALLBACK
-    assert residual(problem, known_groups(problem), fast.x) <= 1e-6
+    assert residual(problem, limits_on_support(problem), fast.x) <= 1e-6
     assert objective(problem, fast.x) == pytest.approx(objective(problem, reference.x), rel=1e-6, abs=1e-6)
     # An interior point stays inside: where a cell is zero with nothing pressing on it, by more than its tolerance.
     np.testing.assert_allclose(fast.x, reference.x, atol=1e-3)
@@ -84,12 +84,12 @@ def with_linear_estimates(problem: FamilyProblem, seed: int) -> FamilyProblem:
             Measured(query=m.query, values=rng.integers(-3, 9, (count, m.query.size)), variance=2 * m.variance)
             for m in problem.measured
         )
-        told.append(pool(learn(basis, below, None, count, "below")))
-    below = Knowledge(
+        told.append(pool(update(basis, below, None, count, "below")))
+    below = LinearEstimate(
         np.concatenate([k.mean for k in told]),
         [np.concatenate(blocks) for blocks in zip(*(k.covariance for k in told), strict=True)],
     )
-    known = learn(basis, problem.measured, below, len(problem.geocodes), "here")
+    known = update(basis, problem.measured, below, len(problem.geocodes), "here")
     exact = tuple(Exact(k.query, k.lower) for k in problem.limits if np.array_equal(k.lower, k.upper))
     return FamilyProblem(
         level=problem.level,
@@ -218,7 +218,7 @@ def test_what_nobody_measured_in_detail_has_the_distance_of_cvxpy(small_family, 
     family = small_family(seed, children, queries=("total", "kind", "age * sex"), exact=exact)
     fast, reference = solve_fast(family), solve(family)
     assert fast.gap <= 1e-6 or fast.solver in FALLBACK
-    assert residual(family, known_groups(family), fast.x) <= 1e-6
+    assert residual(family, limits_on_support(family), fast.x) <= 1e-6
     assert objective(family, fast.x) == pytest.approx(objective(family, reference.x), rel=1e-6, abs=1e-5)
 
 
@@ -281,7 +281,7 @@ def test_the_same_family_gives_the_same_bytes_twice(redistricting_family):
     first, second = estimate_family(family, "fast"), estimate_family(family, "fast")
     assert first.counts.tobytes() == second.counts.tobytes()
     assert first.diagnostics == second.diagnostics
-    require_exact(family, known_groups(family), first.counts)
+    require_exact(family, limits_on_support(family), first.counts)
 
 
 @settings(max_examples=15)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from das.errors import ConfigError
 from das.estimation.linear.basis import Basis
-from das.estimation.linear.blue import Exact, Knowledge, condition, distance, learn, pass_down, pool
+from das.estimation.linear.blue import Exact, LinearEstimate, condition, distance, pool, update, update_from_parent
 from das.estimation.problem import Measured
 from das.schema.query import Query, parse_query
 from das.schema.schema import Attribute, Schema
@@ -98,17 +98,17 @@ class World:
         covariance = free @ reduced @ free.T
         return particular + covariance @ (vector - information @ particular), covariance
 
-    def sweep(self, basis: Basis) -> list[Knowledge]:
-        known: list[Knowledge] = []
-        below: Knowledge | None = None
+    def sweep(self, basis: Basis) -> list[LinearEstimate]:
+        known: list[LinearEstimate] = []
+        below: LinearEstimate | None = None
         for depth in (2, 1, 0):
-            here = learn(basis, self.measured[depth], below, len(self.truth[depth]), "leaf")
+            here = update(basis, self.measured[depth], below, len(self.truth[depth]), "leaf")
             here = condition(basis, here, self.facts[depth])
             known.insert(0, here)
             if depth:
                 groups = [np.flatnonzero(self.parents[depth] == p) for p in range(len(self.truth[depth - 1]))]
-                pooled = [pool(Knowledge(here.mean[g], [b[g] for b in here.covariance])) for g in groups]
-                below = Knowledge(
+                pooled = [pool(LinearEstimate(here.mean[g], [b[g] for b in here.covariance])) for g in groups]
+                below = LinearEstimate(
                     np.concatenate([p.mean for p in pooled]),
                     [np.concatenate(blocks) for blocks in zip(*(p.covariance for p in pooled), strict=True)],
                 )
@@ -117,10 +117,10 @@ class World:
             parts = []
             for p in range(len(self.truth[depth - 1])):
                 g = np.flatnonzero(self.parents[depth] == p)
-                family = Knowledge(known[depth].mean[g], [b[g] for b in known[depth].covariance])
-                parts.append(pass_down(basis, family, down[depth - 1].unit(p)))
+                family = LinearEstimate(known[depth].mean[g], [b[g] for b in known[depth].covariance])
+                parts.append(update_from_parent(basis, family, down[depth - 1].unit(p)))
             down.append(
-                Knowledge(
+                LinearEstimate(
                     np.concatenate([p.mean for p in parts]),
                     [np.concatenate(blocks) for blocks in zip(*(p.covariance for p in parts), strict=True)],
                 )
@@ -165,10 +165,10 @@ def test_the_sweeps_are_generalised_least_squares(
 def test_the_distance_is_the_mahalanobis_distance_with_empty_cells_outside() -> None:
     world = World(3, [2, 1], None, 0, STRATEGIES[0])
     basis = Basis.of(SCHEMA, list(QUERIES.values()))
-    known = learn(basis, world.measured[2], None, 3, "leaf")
+    known = update(basis, world.measured[2], None, 3, "leaf")
     cells = np.array([0, 2, 3, 7, 11])
     found = distance(basis, known, cells)
-    assert found.curvature.ndim == 2  # leaves share one covariance
+    assert found.hessian.ndim == 2  # leaves share one covariance
     x = np.random.default_rng(1).uniform(0, 9, (3, len(cells)))
     whole = np.zeros((3, SCHEMA.size))
     whole[:, cells] = x
@@ -182,4 +182,4 @@ def test_leaves_without_a_detailed_measurement_are_refused_by_name() -> None:
     world = World(3, [2], None, 0, [["total"], ["detailed"], ["g"]])
     basis = Basis.of(SCHEMA, list(QUERIES.values()))
     with pytest.raises(ConfigError, match=r"strategy of block.*detailed"):
-        learn(basis, world.measured[2], None, 2, "strategy of block")
+        update(basis, world.measured[2], None, 2, "strategy of block")

@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy import integrate, stats
 
-from das.estimation.prior.dirichlet_multinomial import GATHERING, Guess, crowding, share_by_urns
-from das.estimation.prior.exponential import NOBODY, fit_exponential, learn_means
-from das.estimation.prior.mixture import chances
+from das.estimation.prior.dirichlet_multinomial import OVERDISPERSION, ShareEstimate, fit_shares, overdispersion_factor
+from das.estimation.prior.exponential import NOBODY, fit_exponential, fit_means
+from das.estimation.prior.mixture import posterior_weights
 
 Floats = NDArray[np.float64]
 
@@ -31,7 +31,11 @@ def test_an_urns_variance_is_that_of_every_order_in_which_people_can_come(people
             chance[at] *= weight / (1 - gathering + gathering * number) if number else share[child]
     assert chance.sum() == pytest.approx(1)
     np.testing.assert_allclose(chance @ ways, people * share, atol=1e-12)
-    expected = crowding(np.array([float(people)]), gathering)[0] * people * (np.diag(share) - np.outer(share, share))
+    expected = (
+        overdispersion_factor(np.array([float(people)]), gathering)[0]
+        * people
+        * (np.diag(share) - np.outer(share, share))
+    )
     np.testing.assert_allclose(np.cov(ways.T, bias=True, aweights=chance), expected, atol=1e-12)
 
 
@@ -43,9 +47,9 @@ def gathered(rng: np.random.Generator, people: int, share: Floats, gathering: fl
     return rng.multinomial(people, rng.dirichlet(share * (1 / gathering - 1), size=cells)).T.astype(float)
 
 
-def certain(share: Floats, cells: int) -> Guess:
+def certain(share: Floats, cells: int) -> ShareEstimate:
     """The same shares for all cells, known for certain."""
-    return Guess(np.repeat(share[:, None], cells, axis=1), np.zeros((len(share), cells)))
+    return ShareEstimate(np.repeat(share[:, None], cells, axis=1), np.zeros((len(share), cells)))
 
 
 @pytest.mark.parametrize("gathering", [0.0, 0.1, 1.0])
@@ -55,10 +59,12 @@ def test_how_far_people_gather_is_learnt_from_noisy_estimates(gathering: float) 
     counts = gathered(rng, people, share, gathering, cells)
     noise = rng.normal(0, 3, counts.shape)
     guess = certain(share, cells)
-    mean, variance = share_by_urns(counts + noise, np.full(counts.shape, 9.0), np.full(cells, float(people)), [guess])
+    mean, variance = fit_shares(counts + noise, np.full(counts.shape, 9.0), np.full(cells, float(people)), [guess])
     np.testing.assert_allclose(mean, people * guess.share)
     # The neighbours among the values to choose from, 0.03 and 0.3, or 0.01 and 0.3, are at least twice as far off.
-    assert float((variance / mean).mean()) == pytest.approx(crowding(np.array([40.0]), gathering)[0], rel=0.5)
+    assert float((variance / mean).mean()) == pytest.approx(
+        overdispersion_factor(np.array([40.0]), gathering)[0], rel=0.5
+    )
 
 
 def test_the_shares_that_fit_most_cells_are_expected_of_all() -> None:
@@ -67,7 +73,7 @@ def test_the_shares_that_fit_most_cells_are_expected_of_all() -> None:
     counts = gathered(rng, 30, uneven, 0.01, 80)
     guesses = [certain(even, 80), certain(uneven, 80)]
     estimates = counts + rng.normal(0, 6, counts.shape)
-    mean, variance = share_by_urns(estimates, np.full(counts.shape, 36.0), np.full(80, 30.0), guesses)
+    mean, variance = fit_shares(estimates, np.full(counts.shape, 36.0), np.full(80, 30.0), guesses)
     assert np.abs(mean - 30 * guesses[1].share).mean() < 0.5
     # The urns know better than the estimates what will be next.
     assert np.abs(mean - counts).mean() < 0.5 * np.abs(estimates - counts).mean()
@@ -80,7 +86,7 @@ def test_a_crowd_where_nobody_expected_one_is_a_matter_of_that_place() -> None:
     counts = gathered(rng, people, share, 0.0, cells)
     counts[:, 0] = [0, 28, 4, 8]
     estimates = counts + rng.normal(0, 2, counts.shape)
-    variance = share_by_urns(
+    variance = fit_shares(
         estimates, np.full(counts.shape, 4.0), np.full(cells, float(people)), [certain(share, cells)]
     )[1]
     usual = np.median(variance, axis=1)
@@ -95,10 +101,10 @@ def test_mean_and_variance_are_those_of_the_mixture_of_urns() -> None:
     variances[0, 2] = variances[3, 5] = 0.0
     may = variances > 0
     people = rng.integers(1, 50, m).astype(float)
-    guesses = [Guess.by(rng.uniform(1, 50, (n, m)), rng.uniform(0, 9, (n, m)), may) for _ in range(3)]
+    guesses = [ShareEstimate.by(rng.uniform(1, 50, (n, m)), rng.uniform(0, 9, (n, m)), may) for _ in range(3)]
     estimates = np.where(may, rng.normal(5, 6, (n, m)), 0.0)
-    fits = np.zeros((3, len(GATHERING), m))
-    for (g, guess), (r, gathering), cell in product(enumerate(guesses), enumerate(GATHERING), range(m)):
+    fits = np.zeros((3, len(OVERDISPERSION), m))
+    for (g, guess), (r, gathering), cell in product(enumerate(guesses), enumerate(OVERDISPERSION), range(m)):
         here, p = may[:, cell], people[cell]
         spread = p * guess.share[here, cell] * (1 + (p - 1) * gathering) + p**2 * guess.variance[here, cell]
         deviation = np.sqrt(variances[here, cell] + spread)
@@ -106,7 +112,7 @@ def test_mean_and_variance_are_those_of_the_mixture_of_urns() -> None:
         # Independent misfits, given their sum.
         joint = stats.norm.logpdf(off, scale=deviation).sum()
         fits[g, r, cell] = joint - stats.norm.logpdf(off.sum(), scale=np.sqrt((deviation**2).sum()))
-    chance = chances(fits.reshape(-1, m)).reshape(fits.shape).sum(axis=1)
+    chance = posterior_weights(fits.reshape(-1, m)).reshape(fits.shape).sum(axis=1)
     mean = sum(chance[g] * people * guess.share for g, guess in enumerate(guesses))
     second = sum(
         chance[g] * people**2 * (guess.share**2 + guess.variance) for g, guess in enumerate(guesses)
@@ -115,15 +121,15 @@ def test_mean_and_variance_are_those_of_the_mixture_of_urns() -> None:
     spreads = np.array(
         [
             [mean[at] * (1 + (people[at[1]] - 1) * gathering) + second[at] - mean[at] ** 2 for at in counts]
-            for gathering in GATHERING
+            for gathering in OVERDISPERSION
         ]
     )
     own = [
         [stats.norm.logpdf(estimates[at], mean[at], np.sqrt(variances[at] + here[i])) for i, at in enumerate(counts)]
         for here in spreads
     ]
-    spread = (chances(np.array(own)) * spreads).sum(axis=0)
-    found = share_by_urns(estimates, variances, people, guesses)
+    spread = (posterior_weights(np.array(own)) * spreads).sum(axis=0)
+    found = fit_shares(estimates, variances, people, guesses)
     np.testing.assert_allclose(found[0], mean, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(found[1][may], spread, rtol=1e-8)
 
@@ -133,7 +139,7 @@ def test_a_mixtures_weights_are_more_likely_than_any_others_nearby() -> None:
     # Two kinds of cells, a fourth of them with the mean 3.
     values = rng.normal(np.where(np.arange(400) % 4 == 0, 3.0, 0.0), 1.0)
     fits = stats.norm.logpdf(values, loc=np.array([0.0, 3.0, 30.0])[:, None])
-    chance = chances(fits)
+    chance = posterior_weights(fits)
     np.testing.assert_allclose(chance.sum(axis=0), 1)
     weight = chance.mean(axis=1)
     assert weight == pytest.approx([0.75, 0.25, 0.0], abs=0.05)
@@ -165,7 +171,7 @@ def test_the_likelihood_of_an_exponential_count_is_its_integral(estimate: float)
 def test_no_estimate_and_no_guess_is_too_large_or_too_small() -> None:
     estimates, deviations = np.array([-40.0, 0.0, 1e9, 5.0]), np.array([1.0, 300.0, 1.0, 1e-3])
     for guess in (1e-30, 1.0, 1e9):
-        found = learn_means(estimates, deviations, np.full(4, guess))
+        found = fit_means(estimates, deviations, np.full(4, guess))
         assert np.isfinite(found).all()
         assert (found >= NOBODY * (1 - 1e-12)).all()
         # What was plainly seen to be there is not expected away.

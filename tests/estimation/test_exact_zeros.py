@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from das.estimation.linear.basis import Basis
-from das.estimation.linear.blue import Exact, Knowledge, condition, learn, pass_down, pool
-from das.estimation.linear.exact_zeros import empty_cells, without
+from das.estimation.linear.blue import Exact, LinearEstimate, condition, pool, update, update_from_parent
+from das.estimation.linear.exact_zeros import condition_on_zeros, known_zeros
 from das.estimation.problem import Measured
 from das.schema.limits import NO_LIMIT, Limits
 from das.schema.query import Query, parse_query
@@ -105,12 +105,12 @@ def test_the_sweeps_know_of_every_empty_cell(seed: int, children: int, bounded: 
         return
 
     basis = Basis.of(SCHEMA, list(QUERIES.values()), [each.query for each in known_limits])
-    family = learn(basis, leaf, None, children, "leaf")
-    family = without(basis, family, empty_cells(basis, known_limits, children))
+    family = update(basis, leaf, None, children, "leaf")
+    family = condition_on_zeros(basis, family, known_zeros(basis, known_limits, children))
     parent = condition(
-        basis, learn(basis, top, pool(family), 1, "top"), (Exact(QUERIES["total"], above.sum(keepdims=True)),)
+        basis, update(basis, top, pool(family), 1, "top"), (Exact(QUERIES["total"], above.sum(keepdims=True)),)
     )
-    best = pass_down(basis, family, parent)
+    best = update_from_parent(basis, family, parent)
 
     mean, covariance = brute_force(top, leaf, int(above.sum()), cells_empty)
     found = basis.to_cells(best.mean)
@@ -132,15 +132,15 @@ def test_a_query_that_keeps_too_much_is_left_to_the_constraints() -> None:
     both = parse_query(schema, "detailed")
     basis = Basis.of(schema, [both], [both])
     assert basis.apart == ()
-    assert not empty_cells(
+    assert not known_zeros(
         basis, [Limits(query=both, lower=0 * np.ones((1, 40), int), upper=np.zeros((1, 40), int))], 1
     ).any()
 
 
 def test_nothing_empty_changes_nothing() -> None:
     basis = Basis.of(SCHEMA, list(QUERIES.values()), [QUERIES["kind"]])
-    known = Knowledge(np.zeros((2, SCHEMA.size)), [np.zeros((2, w.shape[1], w.shape[1])) for w in basis.where])
-    assert without(basis, known, np.zeros((2, 3), dtype=bool)) is known
+    known = LinearEstimate(np.zeros((2, SCHEMA.size)), [np.zeros((2, w.shape[1], w.shape[1])) for w in basis.where])
+    assert condition_on_zeros(basis, known, np.zeros((2, 3), dtype=bool)) is known
 
 
 @pytest.mark.parametrize("apart", [(), ("kind",), ("kind", "age")])
@@ -150,8 +150,8 @@ def test_a_basis_that_tells_more_apart_says_the_same(apart: tuple[str, ...]) -> 
     measured = measure(rng, truth, STRATEGY[1])
     plain = Basis.of(SCHEMA, list(QUERIES.values()))
     basis = Basis.of(SCHEMA, list(QUERIES.values()), [QUERIES[name] for name in apart])
-    for ours in (learn(basis, measured, None, 2, "leaf"),):
-        theirs = learn(plain, measured, None, 2, "leaf")
+    for ours in (update(basis, measured, None, 2, "leaf"),):
+        theirs = update(plain, measured, None, 2, "leaf")
         np.testing.assert_allclose(basis.to_cells(ours.mean), plain.to_cells(theirs.mean), atol=1e-9)
         for query in QUERIES.values():
             np.testing.assert_allclose(

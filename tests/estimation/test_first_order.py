@@ -15,7 +15,7 @@ import das.estimation.solvers.first_order.groups as group_terms
 from das.estimation import estimate_family
 from das.estimation.passes import in_passes
 from das.estimation.problem import FamilyProblem, Measured
-from das.estimation.solvers.first_order import solve_large
+from das.estimation.solvers.first_order import solve_first_order
 from das.estimation.solvers.first_order.kernels import share_out
 from das.estimation.solvers.reference import solve
 from das.estimation.verify import objective
@@ -69,9 +69,9 @@ def test_it_finds_the_optimum_of_the_reference(
     parent: bool, limits: bool, prices: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Coarse groups by prices or by small steps, limits by prices or by the augmented Lagrangian: one optimum."""
-    monkeypatch.setattr(group_terms, "MOST_PRICES", prices)
+    monkeypatch.setattr(group_terms, "MOST_MULTIPLIERS", prices)
     problem = family(3, parent=parent, limits=limits, seed=seed)
-    ours, theirs = solve_large(problem), solve(problem)
+    ours, theirs = solve_first_order(problem), solve(problem)
     best = objective(problem, theirs.x)
     assert ours.solver == "large"
     assert objective(problem, ours.x) == pytest.approx(best, rel=2e-6)
@@ -93,8 +93,8 @@ def test_a_certificate_never_exceeds_the_optimum(monkeypatch: pytest.MonkeyPatch
 
     certify = large._certify
     monkeypatch.setattr(large, "_certify", noted)
-    monkeypatch.setattr(group_terms, "MOST_PRICES", 0)
-    solve_large(problem)
+    monkeypatch.setattr(group_terms, "MOST_MULTIPLIERS", 0)
+    solve_first_order(problem)
     assert len(bounds) > 3
     assert max(bounds) <= least * (1 + 1e-8)
     assert max(bounds) >= least * (1 - 2e-6)
@@ -107,7 +107,7 @@ def test_cells_that_can_only_be_empty_are_left_out() -> None:
     most = np.full_like(nobody, 1000)
     most[0, ::2] = 0
     problem = replace(problem, limits=(Limits(query=query, lower=nobody, upper=most),))
-    found, reference = solve_large(problem), solve(problem)
+    found, reference = solve_first_order(problem), solve(problem)
     closed = np.isin(query.group_of(problem.cells), np.arange(0, query.size, 2))
     assert not found.x[:, closed].any()
     assert objective(problem, found.x) == pytest.approx(objective(problem, reference.x), rel=1e-6)
@@ -116,7 +116,7 @@ def test_cells_that_can_only_be_empty_are_left_out() -> None:
 def test_without_a_measurement_of_every_cell_the_reference_takes_over() -> None:
     problem = family(2, parent=True, limits=False, seed=4)
     problem = replace(problem, measured=problem.measured[:-1])
-    assert solve_large(problem).solver == solve(problem).solver
+    assert solve_first_order(problem).solver == solve(problem).solver
 
 
 @given(

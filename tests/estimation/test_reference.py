@@ -13,7 +13,7 @@ from das.errors import InfeasibleError
 from das.estimation.grouping import group_cells
 from das.estimation.problem import FamilyProblem, Measured
 from das.estimation.solvers.reference import solve
-from das.estimation.support import conflicts, known_groups
+from das.estimation.support import conflicts, limits_on_support
 from das.estimation.verify import objective, residual
 from das.schema.limits import NO_LIMIT, Limits
 from das.schema.query import parse_query
@@ -36,11 +36,11 @@ def smallest_by_enumeration(problem: FamilyProblem) -> float:
             right.append(q.values[c, grouping.answers[g]])
             weight.append(1 / q.variance)
     a, b, w = np.array(rows), np.array(right, dtype=float), np.array(weight)
-    hessian, slope = a.T @ (w[:, None] * a), a.T @ (w * b)
+    hessian, half_gradient = a.T @ (w[:, None] * a), a.T @ (w * b)
     equal = [np.tile(np.eye(m)[j], n) for j in range(m)]
     equal_to = [float(p) for p in problem.parent]
     unequal = [(np.eye(n * m)[i], 0.0) for i in range(n * m)]  # row @ x >= value
-    for facts in known_groups(problem):
+    for facts in limits_on_support(problem):
         for c, g in product(range(n), range(facts.grouping.size)):
             row = np.zeros((n, m))
             row[c, facts.grouping.index == g] = 1
@@ -57,7 +57,7 @@ def smallest_by_enumeration(problem: FamilyProblem) -> float:
         e = np.array(equal + [row for row, _ in chosen])
         d = np.array(equal_to + [value for _, value in chosen])
         kkt = np.block([[hessian, e.T], [e, np.zeros((len(e), len(e)))]])
-        x = np.linalg.lstsq(kkt, np.concatenate([slope, d]), rcond=None)[0][: n * m]
+        x = np.linalg.lstsq(kkt, np.concatenate([half_gradient, d]), rcond=None)[0][: n * m]
         if np.abs(e @ x - d).max() < 1e-7 and all(row @ x >= value - 1e-7 for row, value in unequal):
             best = min(best, objective(problem, x.reshape(n, m)))
     return best
@@ -87,7 +87,7 @@ def test_optimum_equals_enumeration_of_active_sets(seed, bounds):
     )
     found = solve(family)
     assert objective(family, found.x) == pytest.approx(smallest_by_enumeration(family), rel=1e-7, abs=1e-7)
-    assert residual(family, known_groups(family), found.x) < 1e-6
+    assert residual(family, limits_on_support(family), found.x) < 1e-6
 
 
 @settings(max_examples=25)
@@ -104,7 +104,7 @@ def test_what_the_truth_meets_is_met(small_family, seed, children, exact, facili
     )
     found = solve(family)
     assert (found.x >= 0).all()
-    assert residual(family, known_groups(family), found.x) <= 1e-6
+    assert residual(family, limits_on_support(family), found.x) <= 1e-6
 
 
 @settings(max_examples=10)
@@ -162,7 +162,7 @@ def test_a_state_of_millions_is_solved_to_a_fraction_of_a_person(redistricting_f
     family = redistricting_family(1, 1, people=3e6, exact=("total",), top=True)
     found = solve(family)
     assert found.x.sum() > 1e5
-    assert residual(family, known_groups(family), found.x) < 1e-5
+    assert residual(family, limits_on_support(family), found.x) < 1e-5
 
 
 def contradictory(lower, upper, name="sex"):

@@ -14,7 +14,7 @@ from das.estimation import estimate_family
 from das.estimation.grouping import group_cells
 from das.estimation.problem import FamilyProblem
 from das.estimation.rounding import round_family, tie_breaks
-from das.estimation.support import known_groups
+from das.estimation.support import limits_on_support
 from das.estimation.verify import VerificationError, keeps, require_exact
 from das.schema.limits import Limits
 from das.schema.query import parse_query
@@ -78,7 +78,7 @@ def test_rounding_is_the_nearest_table_in_the_box(seed, limited):
 def test_refining_limits_are_kept_exactly(small_family, seed, children, exact, facility, top):
     family = small_family(seed, children, queries=("age", "kind", "detailed"), exact=exact, facility=facility, top=top)
     estimate = estimate_family(family)
-    require_exact(family, known_groups(family), estimate.counts)
+    require_exact(family, limits_on_support(family), estimate.counts)
     assert estimate.diagnostics.widened <= 1
     assert estimate.diagnostics.residual <= 1e-6
 
@@ -87,7 +87,7 @@ def test_refining_limits_are_kept_exactly(small_family, seed, children, exact, f
 @given(seed=st.integers(0, 2**32), children=st.integers(2, 5), exact=st.sampled_from(CROSSING), top=st.booleans())
 def test_crossing_limits_are_kept_exactly(small_family, seed, children, exact, top):
     family = small_family(seed, children, queries=("total", "detailed"), exact=exact, top=top)
-    require_exact(family, known_groups(family), estimate_family(family).counts)
+    require_exact(family, limits_on_support(family), estimate_family(family).counts)
 
 
 @settings(max_examples=20)
@@ -175,7 +175,7 @@ def test_crossing_limits_are_rounded_to_the_nearest_table_that_keeps_them(seed):
     problem = FamilyProblem(
         level="tract", geocodes=("a", "b"), cells=np.arange(4), parent=parent, measured=(), limits=tuple(limits)
     )
-    known = known_groups(problem)
+    known = limits_on_support(problem)
     inside = [
         t
         for t in tables(parent, 2)
@@ -255,4 +255,4 @@ def test_wrong_counts_do_not_pass(counts, reason):
         limits=(Limits(query=parse_query(SEX, "total"), lower=total, upper=total),),
     )
     with pytest.raises(VerificationError, match=reason):
-        require_exact(problem, known_groups(problem), counts)
+        require_exact(problem, limits_on_support(problem), counts)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from das.estimation import estimate_family
 from das.estimation.linear.basis import Basis
-from das.estimation.linear.blue import Knowledge, distance
+from das.estimation.linear.blue import LinearEstimate, distance
 from das.estimation.problem import FamilyProblem, Measured
 from das.estimation.solvers.separable import share_cells, solve_separable
 from das.estimation.verify import objective
@@ -31,7 +31,7 @@ def family(seed: int, children: int, *, estimated: bool) -> FamilyProblem:
     )
     basis = Basis.of(SCHEMA, [DETAILED])
     spread = rng.uniform(0.5, 4.0, children)
-    known = Knowledge(
+    known = LinearEstimate(
         basis.to_coefficients(noisy.astype(float)),
         [spread[:, None, None] * np.eye(where.shape[1]) for where in basis.where],
     )
@@ -86,7 +86,7 @@ def test_cells_that_meet_in_a_query_or_a_limit_are_left_to_others() -> None:
     assert solve_separable(FamilyProblem(**_fields(problem) | {"limits": (limit,)})) is None
     basis = Basis.of(SCHEMA, [total, DETAILED])
     blocks = [np.tile(np.eye(w.shape[1]) * (1.0 + at), (3, 1, 1)) for at, w in enumerate(basis.where)]
-    known = Knowledge(np.zeros((3, SCHEMA.size)), blocks)
+    known = LinearEstimate(np.zeros((3, SCHEMA.size)), blocks)
     correlated = distance(basis, known, problem.cells)
     assert solve_separable(FamilyProblem(**_fields(problem) | {"correlated": correlated})) is None
 

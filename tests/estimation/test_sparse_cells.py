@@ -10,11 +10,11 @@ import pytest
 from numpy.typing import NDArray
 
 from das.estimation.linear.basis import Basis
-from das.estimation.linear.blue import Exact, Knowledge, condition, distance, learn
-from das.estimation.linear.exact_zeros import empty_cells, without
-from das.estimation.prior.dirichlet_multinomial import Guess, share_by_urns
-from das.estimation.prior.exponential import NOBODY, learn_means
-from das.estimation.prior.sparse_cells import expect_sharing, expect_sizes, other_people
+from das.estimation.linear.blue import Exact, LinearEstimate, condition, distance, update
+from das.estimation.linear.exact_zeros import condition_on_zeros, known_zeros
+from das.estimation.prior.dirichlet_multinomial import ShareEstimate, fit_shares
+from das.estimation.prior.exponential import NOBODY, fit_means
+from das.estimation.prior.sparse_cells import add_sharing_prior, add_size_prior, other_people
 from das.estimation.problem import FamilyProblem, Measured, Quadratic
 from das.estimation.solvers.active_set import solve_fast
 from das.estimation.solvers.reference import solve
@@ -37,16 +37,16 @@ def measured(rng: np.random.Generator, truth: NDArray[np.int64], **variances: fl
     return tuple(found)
 
 
-def known_of(rng: np.random.Generator, truth: NDArray[np.int64], campless: list[int]) -> Knowledge:
+def known_of(rng: np.random.Generator, truth: NDArray[np.int64], campless: list[int]) -> LinearEstimate:
     """What is known of children of which some cannot have a camp."""
-    known = learn(BASIS, measured(rng, truth, total=4.0, detailed=9.0), None, len(truth), "leaf")
+    known = update(BASIS, measured(rng, truth, total=4.0, detailed=9.0), None, len(truth), "leaf")
     upper = np.full((len(truth), 2), NO_LIMIT)
     upper[campless, 1] = 0
     none = Limits(query=HOME, lower=np.zeros_like(upper), upper=upper)
-    return without(BASIS, known, empty_cells(BASIS, [none], len(truth)))
+    return condition_on_zeros(BASIS, known, known_zeros(BASIS, [none], len(truth)))
 
 
-def others(known: Knowledge, cells: NDArray[np.int64], name: str) -> NDArray[np.float64]:
+def others(known: LinearEstimate, cells: NDArray[np.int64], name: str) -> NDArray[np.float64]:
     """How many others each child may have in the group of each cell, cell by cell; and the variance of that."""
     counts, query = BASIS.to_cells(known.mean), parse_query(SCHEMA, name)
     variance = BASIS.variances(query, known.covariance)
@@ -68,7 +68,7 @@ def test_the_distance_grows_by_the_misfit_of_what_others_let_expect(
     truth[campless, 8:] = 0
     known, parent = known_of(rng, truth, campless), np.maximum(truth.sum(axis=0)[cells], 1)
     plain = distance(BASIS, known, cells)
-    more = expect_sharing(plain, BASIS, known, cells, parent)
+    more = add_sharing_prior(plain, BASIS, known, cells, parent)
     may = np.array([[cell < 8 or child not in campless for cell in cells] for child in range(3)])
     some = may.sum(axis=0) > 1
     variance = BASIS.variances(parse_query(SCHEMA, "detailed"), known.covariance)[:, cells]
@@ -77,8 +77,8 @@ def test_the_distance_grows_by_the_misfit_of_what_others_let_expect(
         people, doubt = others(known, cells, name)[:, :, some]
         every = np.where(may[:, some], people, 0.0).sum(axis=0)
         share = np.where(may[:, some], people, 0.0) / every
-        guesses.append(Guess(share, share / every + np.where(may[:, some], doubt, 0.0) / every**2))
-    mean, spread = share_by_urns(
+        guesses.append(ShareEstimate(share, share / every + np.where(may[:, some], doubt, 0.0) / every**2))
+    mean, spread = fit_shares(
         plain.reference[:, some], np.where(may, variance, 0.0)[:, some], parent[some].astype(float), guesses
     )
     own = np.array([plain.block(child, np.arange(len(cells))).diagonal() for child in range(3)])[:, some]
@@ -119,14 +119,14 @@ def test_people_who_are_known_exactly_are_not_expected_elsewhere() -> None:
     upper = np.full((4, 2), NO_LIMIT)
     upper[0, 1] = 0
     only = [Limits(query=query, lower=np.zeros_like(upper), upper=upper) for query in (home, sex)]
-    known = condition(basis, learn(basis, noisy, None, 4, "leaf"), (Exact(total, total.answer(truth)),))
-    known = without(basis, known, empty_cells(basis, only, 4))
+    known = condition(basis, update(basis, noisy, None, 4, "leaf"), (Exact(total, total.answer(truth)),))
+    known = condition_on_zeros(basis, known, known_zeros(basis, only, 4))
     cells, parent = np.arange(4), truth.sum(axis=0)
     plain = distance(basis, known, cells)
-    more = expect_sharing(plain, basis, known, cells, parent)
+    more = add_sharing_prior(plain, basis, known, cells, parent)
     weight = np.array([(more.block(c, cells) - plain.block(c, cells)).diagonal() for c in range(4)])
     assert weight[0, 0] == 0
-    expected = plain.reference[1:, 0] + (more.pull - plain.pull)[1:, 0] / weight[1:, 0]
+    expected = plain.reference[1:, 0] + (more.linear - plain.linear)[1:, 0] / weight[1:, 0]
     assert expected.sum() == pytest.approx(18)
 
 
@@ -139,14 +139,14 @@ def test_no_table_is_excluded() -> None:
         BASIS, known_of(rng, truth, []), (Exact(parse_query(SCHEMA, "total"), truth.sum(axis=1)[:, None]),)
     )
     cells, parent = np.arange(16), truth.sum(axis=0) + 1
-    below = expect_sharing(distance(BASIS, known, cells), BASIS, known, cells, parent)
-    top = expect_sizes(distance(BASIS, known, cells), BASIS, known, cells)
+    below = add_sharing_prior(distance(BASIS, known, cells), BASIS, known, cells, parent)
+    top = add_size_prior(distance(BASIS, known, cells), BASIS, known, cells)
     for child in range(3):
         x = np.zeros((3, 16))
         x[child] = parent
         for each in (below, top):
             assert np.isfinite(each.value(x))
-            assert np.isfinite(each.slope(x)).all()
+            assert np.isfinite(each.half_gradient(x)).all()
 
 
 def test_children_that_share_one_curvature_and_children_that_do_not_agree() -> None:
@@ -156,22 +156,22 @@ def test_children_that_share_one_curvature_and_children_that_do_not_agree() -> N
     shared = distance(BASIS, known, cells)
     assert shared.kinds is None
     pairs = np.arange(16 * 16).reshape(16, 16)
-    apart = replace(shared, kinds=pairs, curvature=np.tile(shared.curvature.reshape(1, -1), (4, 1)))
-    one, other = (expect_sharing(each, BASIS, known, cells, parent) for each in (shared, apart))
+    apart = replace(shared, kinds=pairs, hessian=np.tile(shared.hessian.reshape(1, -1), (4, 1)))
+    one, other = (add_sharing_prior(each, BASIS, known, cells, parent) for each in (shared, apart))
     for child in range(4):
         np.testing.assert_allclose(one.block(child, cells), other.block(child, cells), rtol=1e-12)
-    np.testing.assert_array_equal(one.pull, other.pull)
+    np.testing.assert_array_equal(one.linear, other.linear)
 
 
 def test_sizes_at_the_top_are_exponential_around_what_attributes_give_apart() -> None:
     rng = np.random.default_rng(2)
     known, cells = known_of(rng, rng.poisson(2.0, (1, SCHEMA.size)), [0]), np.arange(16)
     plain = distance(BASIS, known, cells)
-    more = expect_sizes(plain, BASIS, known, cells)
+    more = add_size_prior(plain, BASIS, known, cells)
     people = BASIS.to_cells(known.mean).sum()
     shares = [np.minimum(others(known, cells, name)[0] / people, 1.0) for name in ("home", "race")]
     deviation = np.sqrt(BASIS.variances(parse_query(SCHEMA, "detailed"), known.covariance)[0, :8])
-    mean = learn_means(plain.reference[0, :8], deviation, people * (shares[0] * shares[1])[0, :8])
+    mean = fit_means(plain.reference[0, :8], deviation, people * (shares[0] * shares[1])[0, :8])
     for _ in range(5):
         x = rng.poisson(2.0, (1, 16)).astype(float)
         # Camps are known to be empty: nothing is expected of them.
@@ -183,14 +183,14 @@ def test_fast_and_reference_solver_find_the_same_counts() -> None:
     truth = rng.poisson(rng.choice([0.3, 30.0], SCHEMA.size), (5, SCHEMA.size))
     known, cells = known_of(rng, truth, []), np.flatnonzero(truth.sum(axis=0))
     parent = truth.sum(axis=0)[cells]
-    family = family_of(expect_sharing(distance(BASIS, known, cells), BASIS, known, cells, parent), cells, parent)
+    family = family_of(add_sharing_prior(distance(BASIS, known, cells), BASIS, known, cells, parent), cells, parent)
     fast = solve_fast(family)
     assert fast.solver == "fast"
     np.testing.assert_allclose(fast.x, solve(family).x, atol=1e-3)
 
 
 def family_of(to: Quadratic, cells: NDArray[np.int64], parent: NDArray[np.int64] | None) -> FamilyProblem:
-    geocodes = tuple(str(child) for child in range(len(to.pull)))
+    geocodes = tuple(str(child) for child in range(len(to.linear)))
     return FamilyProblem(
         level="tract", geocodes=geocodes, cells=cells, parent=parent, measured=(), limits=(), correlated=to
     )
@@ -208,7 +208,7 @@ def test_sparse_cells_come_out_nearer_to_the_truth_and_large_ones_no_farther() -
         plain = distance(BASIS, known, cells)
         off = [
             np.abs(solve_fast(family_of(to, cells, parent)).x - truth[:, cells])
-            for to in (plain, expect_sharing(plain, BASIS, known, cells, parent))
+            for to in (plain, add_sharing_prior(plain, BASIS, known, cells, parent))
         ]
         few.append([float(each[:, cells < 8].sum()) for each in off])
         many.append([float(each[:, cells >= 8].sum()) for each in off])
@@ -229,7 +229,7 @@ def test_people_in_camps_are_found_where_others_of_their_race_live() -> None:
         plain = distance(BASIS, known, cells)
         off = [
             float(np.abs(solve_fast(family_of(to, cells, parent)).x - truth[:, cells])[:, cells >= 8].sum())
-            for to in (plain, expect_sharing(plain, BASIS, known, cells, parent))
+            for to in (plain, add_sharing_prior(plain, BASIS, known, cells, parent))
         ]
         size = truth.sum(axis=1) / truth.sum()
         by_size.append(float(np.abs(np.outer(size, parent) - truth[:, cells])[:, cells >= 8].sum()))
@@ -251,9 +251,9 @@ def test_a_sparse_table_at_the_top_comes_out_nearer_to_the_truth() -> None:
         apart = 2000.0 * np.outer([1.0, 0.05, 0.02, 0.01], 0.4 ** np.arange(10)).ravel()
         truth = rng.poisson(apart * rng.lognormal(0, 1, schema.size))[None, :]
         noisy = np.rint(truth + rng.normal(0, 3, truth.shape)).astype(np.int64)
-        known = learn(basis, (Measured(query=query, values=noisy, variance=9.0),), None, 1, "top")
+        known = update(basis, (Measured(query=query, values=noisy, variance=9.0),), None, 1, "top")
         plain = distance(basis, known, cells)
-        family = [family_of(to, cells, None) for to in (plain, expect_sizes(plain, basis, known, cells))]
+        family = [family_of(to, cells, None) for to in (plain, add_size_prior(plain, basis, known, cells))]
         found.append([float(np.abs(solve_fast(each).x - truth).sum()) for each in family])
     plain_off, off = np.array(found).mean(axis=0)
     assert off < 0.83 * plain_off

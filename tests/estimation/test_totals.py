@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from das.estimation.linear.basis import Basis
-from das.estimation.linear.blue import distance, learn
-from das.estimation.prior.totals import hold_totals, share_out
+from das.estimation.linear.blue import distance, update
+from das.estimation.prior.totals import penalise_totals, share_out
 from das.estimation.problem import Measured
 from das.schema.query import parse_query
 from das.schema.schema import Attribute, Schema
@@ -63,11 +63,11 @@ def family(
 def test_the_distance_grows_by_the_misfit_of_each_total(top: bool) -> None:
     rng = np.random.default_rng(3)
     truth, measured, basis = family(rng, (("total", 2.0), ("detailed", 25.0)), 1 if top else 3)
-    known = learn(basis, measured, None, len(truth), "leaf")
+    known = update(basis, measured, None, len(truth), "leaf")
     cells = np.flatnonzero(truth.sum(axis=0))
     parent = None if top else truth.sum(axis=0)[cells]
     plain = distance(basis, known, cells)
-    held = hold_totals(plain, basis, known, cells, parent)
+    held = penalise_totals(plain, basis, known, cells, parent)
     variance = basis.variances(parse_query(SCHEMA, "total"), known.covariance)[:, 0]
     alone = basis.variances(parse_query(SCHEMA, "detailed"), known.covariance)[:, cells]
     of_cells = (alone if top else np.minimum(alone, parent**2 / 12)).sum(axis=1)
@@ -86,8 +86,8 @@ def test_where_totals_are_hardly_better_known_than_cells_nothing_is_added(
     measured: tuple[tuple[str, float], ...],
 ) -> None:
     truth, noisy, basis = family(np.random.default_rng(1), measured, 3)
-    known, cells = learn(basis, noisy, None, 3, "leaf"), np.arange(SCHEMA.size)
+    known, cells = update(basis, noisy, None, 3, "leaf"), np.arange(SCHEMA.size)
     plain = distance(basis, known, cells)
-    held = hold_totals(plain, basis, known, cells, truth.sum(axis=0))
-    np.testing.assert_array_equal(held.curvature, plain.curvature)
-    np.testing.assert_array_equal(held.pull, plain.pull)
+    held = penalise_totals(plain, basis, known, cells, truth.sum(axis=0))
+    np.testing.assert_array_equal(held.hessian, plain.hessian)
+    np.testing.assert_array_equal(held.linear, plain.linear)

@@ -18,7 +18,7 @@ from das.errors import UsageError
 from das.evaluation.evaluate import evaluate, evaluation_text
 from das.plan.load import load
 from das.release.manifest import verify_release
-from das.storage import shards as parts
+from das.storage import shards
 from das.storage.layout import Layout
 
 ADULT = {"0-14": "child", "15-24": "adult", "25-64": "adult", "65+": "adult"}
@@ -198,7 +198,7 @@ def test_an_unfinished_release_is_not_evaluated(tmp_path):
 
 @pytest.mark.slow
 def test_levels_in_several_parts_are_read_as_one(input_folder, evaluation, tmp_path, monkeypatch):
-    monkeypatch.setattr(parts, "NUMBERS_PER_PART", 20)
+    monkeypatch.setattr(shards, "NUMBERS_PER_SHARD", 20)
     das.run(load(input_folder / "input/config.toml"), out=tmp_path / "out", testing_key="evaluated")
     assert (tmp_path / "out/release/counts/village.parquet").is_dir()
     assert (tmp_path / "out/confidential/histograms/village.parquet").is_dir()

@@ -15,7 +15,7 @@ from das.evaluation import repeat as module
 from das.evaluation.evaluate import evaluate
 from das.evaluation.simulate import compare, comparison_text, simulate, simulation_text
 from das.plan.load import load
-from das.runner import find_engine
+from das.runner import find_runner
 
 pytestmark = pytest.mark.slow
 
@@ -54,10 +54,10 @@ def comparison(config, tmp_path_factory) -> tuple[dict, Counter, list[tuple[int,
     class Recording:
         def run(self, plan, out, **options):
             asked[options["upto"]] += 1
-            find_engine().run(plan, out, **options)
+            find_runner().run(plan, out, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "find_engine", Recording)
+        patch.setattr(module, "find_runner", Recording)
         workdir = tmp_path_factory.mktemp("work")
         found = compare(plans, RUNS, workdir=workdir, progress=lambda stage, done, of: told.append((done, of)))
     assert list(workdir.iterdir()) == []

@@ -221,9 +221,9 @@ def sweep_down(facts: Facts, spine: Spine, schema: Schema, seed: int, correlated
             if correlated and len(cells):
                 half = rng.normal(size=(len(cells), len(cells)))
                 far = Quadratic(
-                    curvature=half @ half.T + np.eye(len(cells)),
+                    hessian=half @ half.T + np.eye(len(cells)),
                     reference=noisy[:, cells].astype(np.float64),
-                    pull=np.zeros((n, len(cells))),
+                    linear=np.zeros((n, len(cells))),
                     constant=0.0,
                     modulus=1.0,
                 )

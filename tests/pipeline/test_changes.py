@@ -97,7 +97,7 @@ def test_a_finished_release_stays_as_it_is_and_what_changes_is_made_again_and_no
 
 def test_another_plan_does_not_continue_a_release(starter: Path, tmp_path: Path, tree: Tree) -> None:
     out = tmp_path / "out"
-    das.runner.find_engine().run(das.load(starter), out, upto="tabulate")
+    das.runner.find_runner().run(das.load(starter), out, upto="tabulate")
     before = tree(out)
     alter(starter, 'epsilon = "2"', 'epsilon = "3"')
     with pytest.raises(UsageError, match=r"holds another release \(example, plan [0-9a-f]{16}\); name another folder"):
@@ -106,7 +106,7 @@ def test_another_plan_does_not_continue_a_release(starter: Path, tmp_path: Path,
 
 
 def test_a_test_run_and_a_real_run_are_kept_apart(starter: Path, tmp_path: Path) -> None:
-    out, plan, engine = tmp_path / "out", das.load(starter), das.runner.find_engine()
+    out, plan, engine = tmp_path / "out", das.load(starter), das.runner.find_runner()
     engine.run(plan, out, upto="tabulate", testing_key="a")
     with pytest.raises(UsageError, match="holds a test run with a testing key"):
         das.run(plan, out=out)
@@ -123,7 +123,7 @@ def damage(path: Path) -> None:
 
 def test_damage_is_named_and_never_taken_for_done(starter: Path, tmp_path: Path) -> None:
     """At each stage: what the one before made durable was truncated since."""
-    out, plan, engine = tmp_path / "out", das.load(starter), das.runner.find_engine()
+    out, plan, engine = tmp_path / "out", das.load(starter), das.runner.find_runner()
     steps = [
         ("tabulate", "../confidential/histograms/village.parquet", UsageError, "its contents have changed"),
         ("measure", "measurements/village.parquet", UsageError, "its contents have changed"),

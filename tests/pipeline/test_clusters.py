@@ -18,10 +18,10 @@ from das.errors import UsageError
 from pipelines.runners import cluster, jars, runner_and_options
 from pipelines.runners import clusters as engines
 from pipelines.runners.cluster import JOB_SERVER, Cluster, Process
-from pipelines.runners.clusters import ENGINES, FLINK, SPARK
+from pipelines.runners.clusters import CLUSTERS, FLINK, SPARK
 
 
-@pytest.fixture(params=ENGINES.values(), ids=ENGINES)
+@pytest.fixture(params=CLUSTERS.values(), ids=CLUSTERS)
 def engine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """An engine that was never started or downloaded."""
     monkeypatch.setenv(jars.CACHE, str(tmp_path / "cache"))
@@ -30,7 +30,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_engines_can_run_beside_one_another() -> None:
-    processes = [process for engine in ENGINES.values() for process in engine.processes()]
+    processes = [process for engine in CLUSTERS.values() for process in engine.processes()]
     listens = Counter(address for process in processes for address in process.listens)
     assert set(listens.values()) == {1}
     assert all(address.startswith("localhost:") for address in listens)

@@ -18,10 +18,10 @@ from das.demo.starter import write_starter
 from das.errors import BudgetError, ConfigError, UsageError, WindowsTooNarrow
 from das.evaluation.evaluate import evaluate
 from das.plan.plan import Plan
-from das.plan.tree_of_counts import layers_of
+from das.plan.tree_of_counts import tree_of
 from das.promise.joint import joint_account, read_source
 from das.release.manifest import verify_release
-from das.runner import StageTime, find_engine
+from das.runner import StageTime, find_runner
 from das.storage.ledger import Ledger
 from das.storage.run_identity import ledger_path
 from pipelines.stages.congenial import Congenial
@@ -38,7 +38,7 @@ def congenial(folder: Path, queries: str = 'detailed = "1"\n', more: str = "") -
     path = folder / "congenial.toml"
     text = (folder / "config.toml").read_text()
     assert MIXED in text
-    path.write_text(text.replace(MIXED, queries) + f'\n[estimate]\nengine = "congenial"\n{more}')
+    path.write_text(text.replace(MIXED, queries) + f'\n[estimate]\nmethod = "congenial"\n{more}')
     return das.load(path)
 
 
@@ -110,13 +110,13 @@ def test_it_can_be_evaluated(release: das.Release, home: Path) -> None:
 def test_totals_first_and_cells_in_the_leaves(home: Path) -> None:
     queries = 'total = "1"\n[strategy.queries.village]\ntotal = "1/2"\ndetailed = "1/2"\n'
     plan = congenial(home, queries)
-    assert layers_of(plan).explain().endswith("village total > village detailed")
+    assert tree_of(plan).explain().endswith("village total > village detailed")
     release = das.run(plan, out=home / "totals", testing_key="one")
     assert verify_release(release.folder) == []
 
 
 def test_counts_that_lie_about_their_noise_are_no_release(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipelines.stages.congenial, "stating_noise", lambda table, measurements: table)
+    monkeypatch.setattr(pipelines.stages.congenial, "with_noise_stated", lambda table, measurements: table)
     with pytest.raises(BudgetError, match="planned but not measured"):
         das.run(congenial(home), out=home / "lie", testing_key="one")
 
@@ -210,7 +210,7 @@ def test_presence_is_not_promised_by_conditioned_noise(home: Path) -> None:
     bare = text[: text.index("[[invariant]]")].replace('"replace"', '"add-remove"').replace(MIXED, 'detailed = "1"\n')
     (home / "presence.toml").write_text(bare)
     assert not das.load(home / "presence.toml").is_congenial
-    (home / "presence.toml").write_text(bare + '[estimate]\nengine = "congenial"\n')
+    (home / "presence.toml").write_text(bare + '[estimate]\nmethod = "congenial"\n')
     with pytest.raises(ConfigError, match="not accounted"):
         das.load(home / "presence.toml")
 
@@ -224,7 +224,7 @@ def test_a_table_of_an_earlier_release_is_no_fact_for_conditioned_noise(home: Pa
 def test_every_step_has_its_time(home: Path) -> None:
     times: dict[str, StageTime] = {}
     out = home / "timed"
-    find_engine().run(congenial(home), out, testing_key="one", stopwatch=lambda time: times.update({time.stage: time}))
+    find_runner().run(congenial(home), out, testing_key="one", stopwatch=lambda time: times.update({time.stage: time}))
     steps = times["measure"].steps
     levels = ("province", "district", "village")
     expected = {f"{verb} {level}" for verb in ("read", "draw", "hand down", "write") for level in levels}

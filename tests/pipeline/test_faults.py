@@ -20,13 +20,13 @@ import pytest
 
 import das
 from das.errors import Interrupted, UsageError
-from das.runner import find_engine
+from das.runner import find_runner
 from das.storage.ledger import Ledger
 from pipelines.runners import is_elsewhere, preflight, runner_and_options
-from pipelines.stages.estimate import WritePart
-from pipelines.stages.measure import MeasurePart
+from pipelines.stages.estimate import WriteShard
+from pipelines.stages.measure import MeasureShard
 from pipelines.workers import lifetime as lease
-from pipelines.workers.entry_point import lease_of
+from pipelines.workers.entry_point import token_of
 
 if TYPE_CHECKING:
     from conftest import Processes, World
@@ -55,7 +55,7 @@ def failing(step: type[beam.DoFn], times: int) -> tuple[Callable[..., Iterator[A
     return done_in_vain, failed
 
 
-@pytest.mark.parametrize("step", [MeasurePart, WritePart])
+@pytest.mark.parametrize("step", [MeasureShard, WriteShard])
 def test_a_bundle_that_fails_twice_after_it_wrote(
     step: type[beam.DoFn], country: World, starter: Path, tmp_path: Path, tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,7 +74,7 @@ def test_a_real_run_whose_bundle_fails_is_charged_once(
     starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And what was drawn, and lost with the bundle, is drawn again as it was."""
-    work, _ = failing(MeasurePart, 1)
+    work, _ = failing(MeasureShard, 1)
     seen: list[bytes] = []
 
     def keep(self: Any, element: Any) -> Iterator[Any]:
@@ -83,7 +83,7 @@ def test_a_real_run_whose_bundle_fails_is_charged_once(
         finally:
             seen.append(element.path(self.work.partial).read_bytes())
 
-    monkeypatch.setattr(MeasurePart, "process", keep)
+    monkeypatch.setattr(MeasureShard, "process", keep)
     with pytest.raises(RuntimeError):
         das.run(das.load(starter), out=tmp_path / "out")
     assert kinds(starter) == ["open", "reserve"]
@@ -212,7 +212,7 @@ def test_workers_whose_current_folder_is_another(
 
     monkeypatch.setattr(preflight.Look, "process", elsewhere)
     monkeypatch.chdir(tmp_path)
-    find_engine().run(country.plan, Path("out"), testing_key="country", options=EMBEDDED)
+    find_runner().run(country.plan, Path("out"), testing_key="country", options=EMBEDDED)
     assert tree(tmp_path / "out" / "release") == tree(country.release)
 
 
@@ -234,13 +234,13 @@ def test_an_engine_that_fails_the_small_job(starter: Path, tmp_path: Path, monke
 
 
 def test_an_engine_that_gives_up_can_be_tried_again() -> None:
-    given_up = preflight.trouble_with(RuntimeError("Pipeline x failed in state FAILED: no slots"))
+    given_up = preflight.failure_of(RuntimeError("Pipeline x failed in state FAILED: no slots"))
     assert isinstance(given_up, Interrupted)
     assert "`bash scripts/flink up` starts what is missing" in str(given_up)
-    given_up = preflight.trouble_with(RuntimeError("Pipeline x failed in state FAILED: no slots"), ["--runner=spark"])
+    given_up = preflight.failure_of(RuntimeError("Pipeline x failed in state FAILED: no slots"), ["--runner=spark"])
     assert "`bash scripts/spark up` starts what is missing" in str(given_up)
     step = RuntimeError("Pipeline x failed in state FAILED: Traceback (most recent call last)")
-    assert preflight.trouble_with(step) is step
+    assert preflight.failure_of(step) is step
 
 
 def test_only_engines_elsewhere_are_asked() -> None:
@@ -270,25 +270,25 @@ def test_the_defaults_of_spark_are_its_own_and_give_way_to_the_command_line() ->
 
 
 def test_a_lease_ends_with_its_run_or_with_the_next(tmp_path: Path) -> None:
-    with lease.lease_in(tmp_path) as first:
+    with lease.token_in(tmp_path) as first:
         assert lease.holds(first)
-        with lease.lease_in(tmp_path) as second:
+        with lease.token_in(tmp_path) as second:
             assert (lease.holds(first), lease.holds(second)) == (False, True)
     assert not lease.holds(second)
     assert not list(tmp_path.iterdir())
-    assert lease_of("{}") is None
+    assert token_of("{}") is None
 
 
 def test_a_worker_ends_when_its_lease_is_over(tmp_path: Path) -> None:
     ended = threading.Event()
-    with lease.lease_in(tmp_path) as held:
-        lease.end_when_over(held, ended.set)
+    with lease.token_in(tmp_path) as held:
+        lease.exit_when_run_ends(held, ended.set)
         assert not ended.wait(3 * lease.LOOK_EVERY_SECONDS)
     assert ended.wait(10)
 
 
 def test_a_worker_ends_with_its_parent() -> None:
-    code = "import time, pipelines.workers.lifetime as l; l.end_when_over(None); print(1, flush=True); time.sleep(99)"
+    code = "import time, pipelines.workers.lifetime as l; l.exit_when_run_ends(None); print(1, flush=True); time.sleep(99)"
     shell = subprocess.Popen(
         ["sh", "-c", '"$0" -c "$1" & echo $!; wait', sys.executable, code], stdout=subprocess.PIPE, text=True
     )

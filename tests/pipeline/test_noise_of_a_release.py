@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 import das
 from das.noise.stream import RunKey
-from das.runner import find_engine
-from pipelines.elements.context import Work
-from pipelines.stages.measure import MeasurePart, noisy_answers
+from das.runner import find_runner
+from pipelines.elements.context import WorkerContext
+from pipelines.stages.measure import MeasureShard, noisy_answers
 from pipelines.stages.tabulate import read_histogram
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ Noise = dict[tuple[str, str], NDArray[np.int64]]  # (level, query) -> keys x num
 def drawn(request: pytest.FixtureRequest) -> tuple[World, Noise]:
     """Measure the same histograms under many keys, as the pipeline's step does; subtract the dense truth."""
     world: World = request.getfixturevalue(request.param)
-    plan, work = world.plan, Work(world.plan, world.release / "facts" / "spine.parquet", world.out)
+    plan, work = world.plan, WorkerContext(world.plan, world.release / "facts" / "spine.parquet", world.out)
     truth = {
         (m.level, m.query.name): world.answer(world.truth(m.level), world.axes(m.query.name)) for m in plan.measurements
     }
-    parts = [(part, read_histogram(part, world.out / "confidential" / "histograms")) for part in work.all_parts()]
+    parts = [(part, read_histogram(part, world.out / "confidential" / "histograms")) for part in work.all_shards()]
     noise = defaultdict(list)
     for number in range(KEYS[plan.name]):
         streams = RunKey.for_testing(f"key {number}").streams(plan.digest.encode())
@@ -90,10 +90,10 @@ def test_the_release_holds_the_noise_of_its_key(country: World, tmp_path: Path) 
     """So that what is shown above of the step holds of the release."""
     key = tmp_path / "run.key"
     key.write_bytes(RunKey.for_testing("country").secret)
-    work = Work(country.plan, country.release / "facts" / "spine.parquet", tmp_path)
-    step = MeasurePart(work, country.out / "confidential" / "histograms", key)
+    work = WorkerContext(country.plan, country.release / "facts" / "spine.parquet", tmp_path)
+    step = MeasureShard(work, country.out / "confidential" / "histograms", key)
     step.setup()
-    for part in work.all_parts():
+    for part in work.all_shards():
         list(step.process(part))
         released = country.release / "measurements" / f"{part.level}.parquet"
         assert part.path(tmp_path).read_bytes() == released.read_bytes()
@@ -103,7 +103,7 @@ def test_two_real_runs_in_one_process_and_one_folder_draw_apart(starter: Path, t
     """The key of the first must not survive it in memory: equal noise would show the difference of two inputs."""
     values = []
     for number in range(2):
-        find_engine().run(das.load(starter), tmp_path / "out", upto="measure")
+        find_runner().run(das.load(starter), tmp_path / "out", upto="measure")
         table = pq.read_table(tmp_path / "out" / "release" / "measurements" / "village.parquet")
         values.append(np.asarray(table["value"].combine_chunks().flatten()))
         (tmp_path / "out").rename(tmp_path / f"moved-{number}")

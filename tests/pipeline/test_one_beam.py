@@ -15,7 +15,7 @@ import das
 from das.errors import UsageError
 from pipelines.runners import jars
 from pipelines.runners.cluster import JOB_SERVER, Cluster
-from pipelines.runners.clusters import ENGINES
+from pipelines.runners.clusters import CLUSTERS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,7 +28,7 @@ def test_the_pin_the_job_server_and_what_is_installed_agree() -> None:
     assert f"apache-beam=={jars.BEAM} " in (ROOT / "requirements.lock").read_text()
 
 
-@pytest.fixture(params=ENGINES.values(), ids=ENGINES)
+@pytest.fixture(params=CLUSTERS.values(), ids=CLUSTERS)
 def engine(request: pytest.FixtureRequest) -> Cluster:
     found: Cluster = request.param
     return found

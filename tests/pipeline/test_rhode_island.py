@@ -134,7 +134,7 @@ def test_rhode_island_drawn_to_conform(tmp_path: Path) -> None:
     text = config_text()
     start, end = text.index("[strategy.queries.all]"), text.index("[[invariant]]")
     text = text[:start] + '[strategy.queries.all]\ndetailed = "1"\n\n' + text[end:]
-    (tmp_path / "ri.toml").write_text(text + '\n[estimate]\nengine = "congenial"\n')
+    (tmp_path / "ri.toml").write_text(text + '\n[estimate]\nmethod = "congenial"\n')
     release = das.run(das.load(tmp_path / "ri.toml"), out=tmp_path / "out", testing_key="ri")
     assert verify_release(release.folder) == []
     assert int(release.counts("state")["count"].sum()) == 1_052_567

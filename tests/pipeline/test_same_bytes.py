@@ -17,8 +17,8 @@ import pytest
 
 import das
 from das.demo.starter import write_starter
-from das.runner import find_engine
-from das.storage import shards as parts
+from das.runner import find_runner
+from das.storage import shards
 from pipelines.elements.arrays import Arrays
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def again(world: World, out: Path, key: str, options: Sequence[str] = ()) -> Pat
 
 
 def test_another_key_gives_other_measurements_of_the_same_facts(country: World, tmp_path: Path, tree: Tree) -> None:
-    find_engine().run(country.plan, tmp_path / "other", upto="measure", testing_key="another")
+    find_runner().run(country.plan, tmp_path / "other", upto="measure", testing_key="another")
     ours, theirs = (tree(release) for release in (tmp_path / "other" / "release", country.release))
     for name in ours:
         if name.endswith(".parquet"):
@@ -69,7 +69,7 @@ def test_worker_processes_change_nothing(world: World, tmp_path: Path, tree: Tre
 def test_files_cut_into_parts_hold_the_same(
     country: World, tmp_path: Path, tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "NUMBERS_PER_PART", 40)  # three units of 13 numbers
+    monkeypatch.setattr(shards, "NUMBERS_PER_SHARD", 40)  # three units of 13 numbers
     cut = again(country, tmp_path / "cut", "country")
     names = set(tree(cut))
     assert {
@@ -106,7 +106,7 @@ def test_the_order_and_the_files_of_the_records_do_not_matter(country: World, tm
     table = pa.table(dict(zip(header.split(","), map(list, columns), strict=True)))
     pq.write_table(table, tmp_path / "input" / "more.parquet", row_group_size=7)
     config.write_text(config.read_text().replace('"people.csv"', '["some.csv.gz", "*.parquet"]'))
-    find_engine().run(das.load(config), tmp_path / "out", upto="measure", testing_key="country")
+    find_runner().run(das.load(config), tmp_path / "out", upto="measure", testing_key="country")
     ours, theirs = (tree(release) for release in (tmp_path / "out" / "release", country.release))
     assert {name for name in ours if ours[name] != theirs[name]} == {"measurements/_committed.json"}
     record = json.loads((tmp_path / "out" / "release" / "measurements" / "_committed.json").read_bytes())

@@ -9,43 +9,43 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from das.estimation.linear.blue import Knowledge, pool
-from das.schema.counts import Encoded
-from das.storage import shards as parts
+from das.estimation.linear.blue import LinearEstimate, pool
+from das.schema.counts import SparseCounts
+from das.storage import shards
 from das.storage.layout import ReleaseFolder
 from das.storage.shards import families
-from pipelines.elements.context import Work
-from pipelines.elements.messages import handed_down, handed_to, told_by, told_up
-from pipelines.stages.estimate import PoolPart
+from pipelines.elements.context import WorkerContext
+from pipelines.elements.messages import received_from_above, received_from_below, send_down, send_up
+from pipelines.stages.estimate import PoolShard
 
 if TYPE_CHECKING:
     from conftest import World
 
 
 @pytest.fixture
-def work(country: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Work:
+def work(country: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerContext:
     """The starter's plan with its levels cut into parts of one or two families."""
-    monkeypatch.setattr(parts, "NUMBERS_PER_PART", 26)
+    monkeypatch.setattr(shards, "NUMBERS_PER_SHARD", 26)
     spine = tmp_path / "spine.parquet"  # parts are remembered by the spine's file
     spine.write_bytes((country.release / "facts" / "spine.parquet").read_bytes())
-    return Work(country.plan, spine, tmp_path)
+    return WorkerContext(country.plan, spine, tmp_path)
 
 
-def some_knowledge(units: int, cells: int) -> Knowledge:
+def some_knowledge(units: int, cells: int) -> LinearEstimate:
     rng = np.random.Generator(np.random.PCG64(units))
-    return Knowledge(rng.normal(size=(units, cells)), [rng.normal(size=(units, 2, 2)), np.ones((units, 1, 1))])
+    return LinearEstimate(rng.normal(size=(units, cells)), [rng.normal(size=(units, 2, 2)), np.ones((units, 1, 1))])
 
 
-def test_up(work: Work) -> None:
+def test_up(work: WorkerContext) -> None:
     for level in work.plan.levels:
         units = work.spine.size(level)
         known = some_knowledge(units, 8)
-        messages = list(told_up(work, level, np.arange(units), known))
-        assert [index for index, _ in messages] == list(range(len(work.parts(level))))
+        messages = list(send_up(work, level, np.arange(units), known))
+        assert [index for index, _ in messages] == list(range(len(work.shards(level))))
         for index, message in messages:
-            part = work.parts(level)[index]
-            found = told_by([message])
-            assert sorted(found) == list(range(part.start, part.stop))
+            shard = work.shards(level)[index]
+            found = received_from_below([message])
+            assert sorted(found) == list(range(shard.start, shard.stop))
             for unit, one in found.items():
                 assert (one.mean == known.unit(unit).mean).all()
                 pairs = zip(one.covariance, known.unit(unit).covariance, strict=True)
@@ -53,17 +53,17 @@ def test_up(work: Work) -> None:
 
 
 @pytest.mark.parametrize("with_best", [True, False])
-def test_down(work: Work, with_best: bool) -> None:
-    assert any(len(work.parts(level)) > 1 for level in work.plan.levels[1:])
+def test_down(work: WorkerContext, with_best: bool) -> None:
+    assert any(len(work.shards(level)) > 1 for level in work.plan.levels[1:])
     for above, level in pairwise(work.plan.levels):
         units = work.spine.size(above)
-        counts = Encoded(np.repeat(np.arange(units), 2)[1:], np.arange(2 * units - 1), np.arange(1, 2 * units))
+        counts = SparseCounts(np.repeat(np.arange(units), 2)[1:], np.arange(2 * units - 1), np.arange(1, 2 * units))
         best = some_knowledge(units, 8) if with_best else None
         offsets, arrived = families(work.spine, level), set()
-        for index, message in handed_down(work, level, np.arange(units), counts, best):
-            part = work.parts(level)[index]
-            for unit, (mine, known) in handed_to([message]).items():
-                assert part.start <= offsets[unit] < offsets[unit + 1] <= part.stop
+        for index, message in send_down(work, level, np.arange(units), counts, best):
+            shard = work.shards(level)[index]
+            for unit, (mine, known) in received_from_above([message]).items():
+                assert shard.start <= offsets[unit] < offsets[unit + 1] <= shard.stop
                 assert (mine["cell"] == counts.cell[counts.unit == unit]).all()
                 assert (mine["count"] == counts.count[counts.unit == unit]).all()
                 assert (known is None) == (best is None)
@@ -76,10 +76,10 @@ def test_down(work: Work, with_best: bool) -> None:
 def test_the_sum_of_leaves_is_learnt_from_their_sum(country: World, town: World, tmp_path: Path) -> None:
     for world in (country, town):
         release = ReleaseFolder(world.release)
-        work = Work(world.plan, release.facts / "spine.parquet", tmp_path)
+        work = WorkerContext(world.plan, release.facts / "spine.parquet", tmp_path)
         leaf = world.plan.levels[-1]
-        for part in work.parts(leaf):
-            for view in PoolPart(work, release, leaf).views(part, {}):
+        for shard in work.shards(leaf):
+            for view in PoolShard(work, release, leaf).views(shard, {}):
                 ours, plain = view.pooled(), pool(view.knowledge())
                 assert np.allclose(ours.mean, plain.mean, rtol=1e-9, atol=1e-9)
                 for mine, theirs in zip(ours.covariance, plain.covariance, strict=True):

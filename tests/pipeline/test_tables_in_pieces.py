@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 import das
 from das.schema.query import Query
-from das.storage import shards as parts
+from das.storage import shards
 from das.storage.layout import ReleaseFolder
-from pipelines.elements.context import Work
+from pipelines.elements.context import WorkerContext
 from pipelines.stages import publish
 from pipelines.stages.publish import PublishTable, TableTask, table_tasks
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def test_a_level_in_pieces(country: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "NUMBERS_PER_PART", 40)  # three units of 13 numbers
+    monkeypatch.setattr(shards, "NUMBERS_PER_SHARD", 40)  # three units of 13 numbers
     monkeypatch.setattr(publish, "ROWS_AT_ONCE", 3)
     das.run(country.plan, out=tmp_path / "out", testing_key="country")
     ours, theirs = tmp_path / "out" / "release" / "tables", country.release / "tables"
@@ -38,7 +38,7 @@ def test_a_level_in_pieces(country: World, tmp_path: Path, monkeypatch: pytest.M
 
 def test_areas_from_pieces_of_the_leaves(town: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     release = ReleaseFolder(town.release)
-    step = PublishTable(Work(town.plan, release.facts / "spine.parquet", tmp_path), release)
+    step = PublishTable(WorkerContext(town.plan, release.facts / "spine.parquet", tmp_path), release)
     whole = PublishTable._answers
 
     def in_three(self: Any, level: str, query: Query) -> Iterator[tuple[slice, NDArray[np.int64]]]:

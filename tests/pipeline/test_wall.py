@@ -31,12 +31,12 @@ from das.demo.starter import write_starter
 from das.errors import BudgetError, InputError
 from das.noise.stream import RunKey
 from das.records.read import Batch
-from das.runner import find_engine
-from das.schema.counts import Encoded
+from das.runner import find_runner
+from das.schema.counts import SparseCounts
 from das.storage.ledger import Ledger
 from pipelines.elements.arrays import Arrays, ArraysCoder, sparse_arrays
-from pipelines.elements.context import Work
-from pipelines.stages.measure import MeasurePart
+from pipelines.elements.context import WorkerContext
+from pipelines.stages.measure import MeasureShard
 
 if TYPE_CHECKING:
     from conftest import Ended, Processes, World
@@ -78,7 +78,7 @@ def test_estimation_and_publication_need_neither_the_confidential_folder_nor_the
     country: World, starter: Path, tmp_path: Path, tree: Tree
 ) -> None:
     plan, out = das.load(starter), tmp_path / "out"
-    find_engine().run(plan, out, upto="measure", testing_key="country")
+    find_runner().run(plan, out, upto="measure", testing_key="country")
     shutil.rmtree(out / "confidential")
     (starter.parent / "people.csv").unlink()
     das.run(plan, out=out, testing_key="country")
@@ -89,7 +89,7 @@ def test_estimation_and_publication_need_neither_the_confidential_folder_nor_the
 def test_without_the_ledger_nothing_is_called_a_release(starter: Path, tmp_path: Path) -> None:
     """And a ledger that is gone is not begun anew, which would forget what was spent."""
     plan, out = das.load(starter), tmp_path / "out"
-    find_engine().run(plan, out, upto="measure")
+    find_runner().run(plan, out, upto="measure")
     ledger = starter.parent / "ledger.sqlite"
     ledger.rename(tmp_path / "elsewhere")
     with pytest.raises(BudgetError, match="the ledger is gone; restore it"):
@@ -264,7 +264,7 @@ def test_nor_by_a_worker_process(runner: str, starter: Path, tmp_path: Path) -> 
 
 
 def test_elements_do_not_show_what_they_carry() -> None:
-    counts = Encoded(np.array([0]), np.array([1]), np.array([PLANTED]))
+    counts = SparseCounts(np.array([0]), np.array([1]), np.array([PLANTED]))
     batch = Batch(pa.table({"count": [PLANTED]}), 1)
     for element in (counts, sparse_arrays(counts), batch, RunKey(b"7919" * 8)):
         for text in (repr(element), str(element), f"{element}", f"{[element]}"):
@@ -288,15 +288,15 @@ def test_arrays_come_back_as_they_were() -> None:
 def test_the_key_does_not_travel_with_the_pipeline(country: World, tmp_path: Path) -> None:
     key = tmp_path / "run.key"
     key.write_bytes(RunKey.for_testing("country").secret)
-    work = Work(country.plan, country.release / "facts" / "spine.parquet", tmp_path)
-    step = MeasurePart(work, country.out / "confidential" / "histograms", key)
+    work = WorkerContext(country.plan, country.release / "facts" / "spine.parquet", tmp_path)
+    step = MeasureShard(work, country.out / "confidential" / "histograms", key)
     assert key.read_bytes() not in pickle.dumps(step)
 
 
 def test_what_is_published_of_the_input_is_salted(starter: Path, tmp_path: Path) -> None:
     """A plain hash of the records, or of a ledger entry that holds one, would let a guess of a record be checked."""
     out = tmp_path / "out"
-    find_engine().run(das.load(starter), out, upto="measure")
+    find_runner().run(das.load(starter), out, upto="measure")
     published = json.loads((out / "release" / "measurements" / "_committed.json").read_bytes())
     content = (starter.parent / "people.csv").read_bytes()
     plain = hashlib.sha256(content).digest()

@@ -330,7 +330,13 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         put("output", {"tables": ["total", "aeg"]}),
         "output.tables.2: query 'aeg' uses 'aeg', which is no attribute or recode; did you mean 'age'?",
     ),
-    "unknown engine": (put("estimate.engine", "magic"), "estimate.engine: "),
+    "unknown method": (put("estimate.method", "magic"), "estimate.method: "),
+    "method by its old name": (
+        put("estimate.engine", "congenial"),
+        "estimate.engine: unknown key; it is called `method`",
+    ),
+    "prior by its old name": (put("estimate.expect", "nothing"), "estimate.expect: unknown key; it is called `prior`"),
+    "measurements kept back": (put("output.noisy_measurements", False), "output.noisy_measurements: unknown key; meas"),
     "unfit release name": (put("release.name", "../x"), "release.name: "),
 }
 

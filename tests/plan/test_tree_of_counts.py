@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from das.errors import ConfigError
-from das.plan.tree_of_counts import layers_of
+from das.plan.tree_of_counts import tree_of
 
-CONGENIAL = {"engine": "congenial"}
+CONGENIAL = {"method": "congenial"}
 DETAILED = {"all": {"detailed": "1"}}
 TOTALS = {"all": {"total": "1"}, "block": {"total": "1/2", "detailed": "1/2"}}
 
@@ -20,12 +20,12 @@ def strategy(queries: dict[str, dict[str, str]]) -> dict[str, Any]:
 
 def test_cells_at_every_level(country: Any) -> None:
     plan = country.plan(estimate=CONGENIAL, strategy=strategy(DETAILED))
-    assert layers_of(plan).explain() == "state detailed > county detailed > block detailed"
+    assert tree_of(plan).explain() == "state detailed > county detailed > block detailed"
 
 
 def test_totals_down_the_spine_then_cells_in_the_leaves(country: Any) -> None:
     plan = country.plan(estimate=CONGENIAL, strategy=strategy(TOTALS))
-    assert layers_of(plan).explain() == "state total > county total > block total > block detailed"
+    assert tree_of(plan).explain() == "state total > county total > block total > block detailed"
 
 
 def test_what_is_fixed_or_bounded_has_its_place_in_the_tree(country: Any) -> None:
@@ -34,13 +34,13 @@ def test_what_is_fixed_or_bounded_has_its_place_in_the_tree(country: Any) -> Non
         strategy=strategy(DETAILED),
         invariant=[{"query": "total", "level": "state", "reason": "law"}],
     )
-    assert layers_of(plan).explain().startswith("state total (not measured) > state detailed > county detailed")
+    assert tree_of(plan).explain().startswith("state total (not measured) > state detailed > county detailed")
 
 
 def test_a_level_that_begins_finer_than_the_one_above_ended(country: Any) -> None:
     queries = {"state": {"total": "1"}, "county": {"sex": "1"}, "block": {"detailed": "1"}}
     plan = country.plan(estimate=CONGENIAL, strategy=strategy(queries))
-    assert layers_of(plan).explain() == (
+    assert tree_of(plan).explain() == (
         "state total > county total (not measured) > county sex > block sex (not measured) > block detailed"
     )
 
@@ -103,7 +103,7 @@ def test_the_nearest_tree_keeps_the_facts(country: Any, queries: Any, facts: Any
 def test_a_fact_about_what_is_measured_under_another_name_stands_above_it(country: Any) -> None:
     facts = [fact("sex * age", "block")]
     plan = country.plan(estimate=CONGENIAL, strategy=strategy(DETAILED), invariant=facts)
-    assert layers_of(plan).explain().endswith("block sex * age (not measured) > block detailed")
+    assert tree_of(plan).explain().endswith("block sex * age (not measured) > block detailed")
 
 
 @pytest.mark.parametrize("framework", ["zcdp", "pure"])

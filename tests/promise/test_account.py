@@ -15,7 +15,7 @@ from das.promise.account import account
 from das.promise.joint import joint_account, read_source
 from das.storage.layout import Layout
 from das.storage.ledger import Ledger
-from das.storage.run_identity import Custody
+from das.storage.run_identity import RunIdentity
 
 BED = {"query": "sex", "level": "block", "sense": ">=", "source": "beds.csv"}
 TOTAL = {"query": "total", "level": "state", "reason": "seats"}
@@ -98,7 +98,7 @@ def test_two_records_of_conditioned_gaussian_noise_are_not_called_proved(country
         "geolevels": {"state": "1/6", "county": "1/3", "block": "1/2"},
         "queries": {"all": {"total": "1"}, "block": {"sex": "1/2", "detailed": "1/2"}},
     }
-    plan = country.plan(bound=[BED], strategy=strategy, estimate={"engine": "congenial"})
+    plan = country.plan(bound=[BED], strategy=strategy, estimate={"method": "congenial"})
     found = account(plan).sections
     semi = {row["policy"]: row for row in found["effective"]}["semi"]
     assert semi["status"] == "conditioning: numerically verified, not proved"
@@ -106,7 +106,7 @@ def test_two_records_of_conditioned_gaussian_noise_are_not_called_proved(country
         assert row["status"].endswith("with one stand-in, numerically verified, not proved)")
         assert row["epsilon_where_bounds_bind"] == semi["epsilon"]
     pure = country.plan(
-        bound=[BED], strategy=strategy, estimate={"engine": "congenial"}, privacy={"framework": "pure", "epsilon": "2"}
+        bound=[BED], strategy=strategy, estimate={"method": "congenial"}, privacy={"framework": "pure", "epsilon": "2"}
     )
     for row in account(pure).sections["secrets"]:
         assert row["status"].endswith("with one stand-in)")  # Theorem 3 holds for every move
@@ -161,7 +161,7 @@ def test_a_new_run_adopts_neither_the_key_nor_the_salt_that_lie_about(country, t
     layout.confidential.path.mkdir(parents=True)
     layout.confidential.key.write_bytes(b"k" * 32)
     layout.confidential.salt.write_bytes(b"s" * 32)
-    custody = Custody.claim(plan, layout, None)
-    custody.reserve([{"name": "people.csv", "sha256": "00"}])
+    identity = RunIdentity.claim(plan, layout, None)
+    identity.reserve([{"name": "people.csv", "sha256": "00"}])
     assert layout.confidential.key.read_bytes() != b"k" * 32
     assert layout.confidential.salt.read_bytes() != b"s" * 32

@@ -21,7 +21,7 @@ from das.plan.geography import spine_of
 from das.plan.plan import Plan
 from das.records.encode import encode
 from das.records.read import chunks, read
-from das.schema.counts import Encoded, merge
+from das.schema.counts import SparseCounts, merge
 
 Country = Any
 UNITS = ("01001", "01002", "02001", "02003", "11001")
@@ -166,7 +166,7 @@ def test_several_geocode_columns_are_joined_and_codes_translated(country: Countr
 @settings(max_examples=50)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(0, 5)), max_size=8), max_size=4))
 def test_merging_adds_sparse_counts(parts: list[list[tuple[int, int, int]]]) -> None:
-    encoded = [Encoded(*(np.array([row[i] for row in part], dtype=np.int64) for i in range(3))) for part in parts]
+    encoded = [SparseCounts(*(np.array([row[i] for row in part], dtype=np.int64) for i in range(3))) for part in parts]
     found = merge(encoded, cells=5)
     expected: Counter[tuple[int, int]] = Counter()
     for part in parts:
@@ -178,7 +178,7 @@ def test_merging_adds_sparse_counts(parts: list[list[tuple[int, int, int]]]) -> 
 
 
 def test_true_counts_do_not_show_themselves() -> None:
-    assert "4711" not in repr(Encoded(np.array([0]), np.array([0]), np.array([4711])))
+    assert "4711" not in repr(SparseCounts(np.array([0]), np.array([0]), np.array([4711])))
 
 
 # -- rows that do not fit ----------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from das.release.manifest import files_of, verify_release
 from das.release.measurements import read_measurements, table_of_measurements
 from das.release.microdata import comment_of, table_of_records
 from das.release.tables import csv_bytes, table_of_answers
-from das.schema.counts import Encoded, answers_of, merge
+from das.schema.counts import SparseCounts, answers_of, merge
 from das.schema.limits import NO_LIMIT
 from das.schema.query import parse_query
 from das.storage.counts import read_counts, table_of_counts
@@ -122,10 +122,10 @@ def test_what_no_fact_limits_is_null_in_the_file(country: Country) -> None:
 sparse_counts = st.dictionaries(st.tuples(st.integers(0, 4), st.integers(0, 5)), st.integers(1, 6), max_size=12)
 
 
-def encoded(counts: dict[tuple[int, int], int]) -> Encoded:
+def encoded(counts: dict[tuple[int, int], int]) -> SparseCounts:
     pairs = sorted(counts)
     columns = ([u for u, _ in pairs], [c for _, c in pairs], [counts[pair] for pair in pairs])
-    return Encoded(*(np.array(column, dtype=np.int64) for column in columns))
+    return SparseCounts(*(np.array(column, dtype=np.int64) for column in columns))
 
 
 @each_time
@@ -150,8 +150,8 @@ def test_counts_in_parts_come_back_in_order(country: Country) -> None:
     folder = country.folder / "block.parquet"
     folder.mkdir()
     for index, (start, stop, counts) in enumerate([(0, 2, {(0, 1): 3}), (2, 5, {(0, 0): 1, (2, 5): 2})]):
-        part = table_of_counts(plan.schema, spine.leaves[start:stop], encoded(counts))
-        (folder / f"part-{index:05d}-of-00002.parquet").write_bytes(parquet_bytes(part))
+        shard = table_of_counts(plan.schema, spine.leaves[start:stop], encoded(counts))
+        (folder / f"part-{index:05d}-of-00002.parquet").write_bytes(parquet_bytes(shard))
     back = read_counts(spine, "block", folder)
     assert (back.unit.tolist(), back.cell.tolist(), back.count.tolist()) == ([0, 2, 4], [1, 0, 5], [3, 1, 2])
 
@@ -308,7 +308,7 @@ TRUE = {(0, 0): 3, (0, 4): 1, (1, 2): 2, (3, 1): 4, (4, 0): 5}  # (block, cell):
 PARENTS = {"block": [0, 1, 2, 3, 4], "county": [0, 0, 1, 1, 2], "state": [0, 0, 0, 0, 1]}
 
 
-def counts_at(level: str) -> Encoded:
+def counts_at(level: str) -> SparseCounts:
     counts: dict[tuple[int, int], int] = {}
     for (block, cell), n in TRUE.items():
         key = (PARENTS[level][block], cell)
@@ -350,14 +350,14 @@ class Published:
     def add(self, *changes: tuple[str, int, int, int]) -> None:
         """Add to (level, unit, cell) some people, or take them away."""
         for level in dict.fromkeys(level for level, *_ in changes):
-            mine = [Encoded(*(np.array([v]) for v in change)) for at, *change in changes if at == level]
+            mine = [SparseCounts(*(np.array([v]) for v in change)) for at, *change in changes if at == level]
             counts = counts_at(level)
             whole = np.zeros((self.spine.size(level), 6), dtype=np.int64)
-            for part in (counts, *mine):
-                np.add.at(whole, (part.unit, part.cell), part.count)
+            for shard in (counts, *mine):
+                np.add.at(whole, (shard.unit, shard.cell), shard.count)
             unit, cell = np.nonzero(whole)
             table = table_of_counts(
-                self.plan.schema, self.spine.geocodes(level), Encoded(unit, cell, whole[unit, cell])
+                self.plan.schema, self.spine.geocodes(level), SparseCounts(unit, cell, whole[unit, cell])
             )
             pq.write_table(table, self.release.counts / f"{level}.parquet")
 

@@ -12,8 +12,8 @@ import pytest
 
 from das.noise.stream import RunKey
 from das.release.measurements import read_measurements, table_of_measurements
-from das.schema.counts import Encoded
-from das.storage.shards import Part, parquet_of_pieces
+from das.schema.counts import SparseCounts
+from das.storage.shards import Shard, parquet_of_row_groups
 from pipelines.stages.measure import noisy_answers
 
 Country = Any
@@ -28,24 +28,24 @@ def test_measuring_in_pieces_gives_the_same_numbers(
     rng = np.random.default_rng(0)
     dense = rng.poisson(0.8, (len(geocodes), plan.schema.size)) * plan.schema.possible
     unit, cell = np.nonzero(dense)
-    truth = Encoded(unit.astype(np.int64) + 7, cell.astype(np.int64), dense[unit, cell])
-    part, streams = Part("block", 0, 1, 7, 7 + len(geocodes)), RunKey(bytes(32)).streams(b"plan")
-    nobody = Encoded(*(np.zeros(0, np.int64) for _ in range(3)))
-    noise = noisy_answers(plan, part, geocodes, nobody, streams)
-    whole = noisy_answers(plan, part, geocodes, truth, streams)
+    truth = SparseCounts(unit.astype(np.int64) + 7, cell.astype(np.int64), dense[unit, cell])
+    shard, streams = Shard("block", 0, 1, 7, 7 + len(geocodes)), RunKey(bytes(32)).streams(b"plan")
+    nobody = SparseCounts(*(np.zeros(0, np.int64) for _ in range(3)))
+    noise = noisy_answers(plan, shard, geocodes, nobody, streams)
+    whole = noisy_answers(plan, shard, geocodes, truth, streams)
     exact = np.concatenate([m.query.answer(dense) for m in plan.at("block")], axis=1)
     assert np.array_equal(whole - noise, exact), "sparse truth, dense answers"
     numbers = whole.shape[1]
-    monkeypatch.setattr("das.storage.shards.NUMBERS_PER_PART", per_piece * numbers)
-    pieces = list(part.pieces(numbers))
+    monkeypatch.setattr("das.storage.shards.NUMBERS_PER_SHARD", per_piece * numbers)
+    pieces = list(shard.pieces(numbers))
     assert max(stop - start for start, stop in pieces) <= per_piece
     tables = (
         table_of_measurements(plan, "block", here, noisy_answers(plan, piece, here, truth, streams))
         for start, stop in pieces
-        for piece, here in [(replace(part, start=start, stop=stop), geocodes[start - 7 : stop - 7])]
+        for piece, here in [(replace(shard, start=start, stop=stop), geocodes[start - 7 : stop - 7])]
     )
     path = tmp_path / "block.parquet"
-    path.write_bytes(parquet_of_pieces(tables))
+    path.write_bytes(parquet_of_row_groups(tables))
     assert pq.ParquetFile(path).num_row_groups == len(pieces)
     read = read_measurements(plan, "block", path)
     assert np.array_equal(read, whole)

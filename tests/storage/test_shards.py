@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from das.storage.shards import NUMBERS_PER_PART, Part, families, parquet_bytes, parts_of
+from das.storage.shards import NUMBERS_PER_SHARD, Shard, families, parquet_bytes, shards_of
 from geography import Spine, from_geocodes
 
 LEVELS = [("state", 1), ("county", 1), ("block", 2)]
@@ -32,18 +32,20 @@ def parent_of(spine: Spine, level: str, unit: int) -> str:
 @given(spines(), st.sampled_from(["state", "county", "block"]), st.integers(1, 40))
 def test_parts_are_whole_families_in_order_and_no_larger_than_they_must_be(spine: Spine, level: str, most: int) -> None:
     """``most`` geounits fill a part."""
-    parts = parts_of(spine, level, NUMBERS_PER_PART // most)
+    shards = shards_of(spine, level, NUMBERS_PER_SHARD // most)
     size = spine.size(level)
-    assert [unit for part in parts for unit in range(part.start, part.stop)] == list(range(size))
-    assert [(part.level, part.index, part.of) for part in parts] == [(level, i, len(parts)) for i in range(len(parts))]
-    for part in parts:
-        assert part.start < part.stop
-        for cut in (part.start, part.stop):
+    assert [unit for shard in shards for unit in range(shard.start, shard.stop)] == list(range(size))
+    assert [(shard.level, shard.index, shard.of) for shard in shards] == [
+        (level, i, len(shards)) for i in range(len(shards))
+    ]
+    for shard in shards:
+        assert shard.start < shard.stop
+        for cut in (shard.start, shard.stop):
             inside = 0 < cut < size
             assert not inside or parent_of(spine, level, cut - 1) != parent_of(spine, level, cut), "a family is split"
-        several = len({parent_of(spine, level, unit) for unit in range(part.start, part.stop)}) > 1
-        assert part.stop - part.start <= most or not several
-    for one, two in pairwise(parts):
+        several = len({parent_of(spine, level, unit) for unit in range(shard.start, shard.stop)}) > 1
+        assert shard.stop - shard.start <= most or not several
+    for one, two in pairwise(shards):
         family = next(b for a, b in pairwise(families(spine, level).tolist()) if a == two.start)
         assert family - one.start > most, "the next family would have fitted"
 
@@ -61,19 +63,19 @@ def test_families_are_the_runs_of_one_parent(spine: Spine, level: str) -> None:
 
 def test_a_small_level_is_one_file_and_a_large_one_a_folder() -> None:
     spine = from_geocodes([f"{i:04d}" for i in range(0, 1000, 9)], LEVELS)
-    (whole,) = parts_of(spine, "block", 10)
+    (whole,) = shards_of(spine, "block", 10)
     assert whole.path(Path("m")) == Path("m/block.parquet")
-    cut = parts_of(spine, "block", NUMBERS_PER_PART // 30)
+    cut = shards_of(spine, "block", NUMBERS_PER_SHARD // 30)
     assert len(cut) > 1
     assert cut[1].path(Path("m")) == Path(f"m/block.parquet/part-00001-of-{len(cut):05d}.parquet")
-    assert len({part.path(Path("m")) for part in cut}) == len(cut)
+    assert len({shard.path(Path("m")) for shard in cut}) == len(cut)
 
 
 def test_a_family_that_is_too_large_is_still_one_part() -> None:
     spine = from_geocodes([f"00{i:02d}" for i in range(50)] + ["0101"], LEVELS)
-    parts = parts_of(spine, "block", NUMBERS_PER_PART // 10)
-    assert [(part.start, part.stop) for part in parts] == [(0, 50), (50, 51)]
-    assert len(parts_of(spine, "block", 0)) == 1, "a level on which nothing is measured has files too"
+    shards = shards_of(spine, "block", NUMBERS_PER_SHARD // 10)
+    assert [(shard.start, shard.stop) for shard in shards] == [(0, 50), (50, 51)]
+    assert len(shards_of(spine, "block", 0)) == 1, "a level on which nothing is measured has files too"
 
 
 def test_the_same_table_gives_the_same_bytes() -> None:
@@ -85,6 +87,6 @@ def test_the_same_table_gives_the_same_bytes() -> None:
 
 
 def test_a_part_is_a_value() -> None:
-    assert Part("block", 0, 1, 0, 4) == Part("block", 0, 1, 0, 4)
+    assert Shard("block", 0, 1, 0, 4) == Shard("block", 0, 1, 0, 4)
     with pytest.raises(AttributeError):
-        Part("block", 0, 1, 0, 4).start = 2  # type: ignore[misc]
+        Shard("block", 0, 1, 0, 4).start = 2  # type: ignore[misc]

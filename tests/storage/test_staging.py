@@ -18,7 +18,8 @@ import pytest
 
 from das.errors import Interrupted, UsageError
 from das.storage import staging as durable
-from das.storage.staging import RECORD, Staging, committed, forget, make_private, make_public, verify, write_atomically
+from das.storage.files import make_private, make_public, secure_delete, write_atomically
+from das.storage.staging import RECORD, Staging, committed, verify
 
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # FIPS 180-2, appendix B.1
 
@@ -411,7 +412,7 @@ def test_forgetting_flushes_before_it_unlinks(tmp_path: Path, monkeypatch: pytes
     write_atomically(key, b"secret")
     flush = os.fsync
     monkeypatch.setattr(os, "fsync", lambda descriptor: (flush(descriptor), trace.append(key.exists())))
-    forget(key)
+    secure_delete(key)
     assert trace == [True, False], "the random bytes, then the folder without the name"
 
 
@@ -420,15 +421,15 @@ def test_forgetting_overwrites_in_place(tmp_path: Path) -> None:
     secret = bytes(range(256)) * 5000
     write_atomically(key, secret)
     os.link(key, seen_by_another_link)
-    forget(key)
+    secure_delete(key)
     assert not key.exists()
     left = seen_by_another_link.read_bytes()
     assert len(left) == len(secret)
     assert sum(a == b for a, b in zip(left, secret, strict=True)) < len(secret) / 100  # by chance, 1 in 256
-    forget(key)
+    secure_delete(key)
     key.symlink_to(seen_by_another_link)
     with pytest.raises(OSError, match="symbolic link"):
-        forget(key)
+        secure_delete(key)
     assert seen_by_another_link.read_bytes() == left
 
 

@@ -18,14 +18,14 @@ from das.estimation.linear.basis import Basis, Blocks, Floats
 from das.estimation.problem import Measured, Quadratic
 from das.schema.query import Query
 
-__all__ = ["Exact", "Knowledge", "condition", "distance", "exact_share", "learn", "pass_down", "pool"]
+__all__ = ["Exact", "LinearEstimate", "condition", "distance", "exact_share", "pool", "update", "update_from_parent"]
 
 RELATIVE_ZERO = 1e-11
 """Variances below this share of the largest are those of exactly known directions."""
 
 
 @dataclass(frozen=True, slots=True)
-class Knowledge:
+class LinearEstimate:
     """Unbiased estimates of some geounits, as coefficients, and their covariance, block by block.
 
     The first axis of ``mean`` and of each block runs over the geounits.
@@ -34,13 +34,13 @@ class Knowledge:
     mean: Floats  # geounits x cells
     covariance: Blocks  # each geounits x size x size
 
-    def unit(self, index: int) -> Knowledge:
+    def unit(self, index: int) -> LinearEstimate:
         """One geounit's knowledge, as an array of one."""
         return self.units(slice(index, index + 1))
 
-    def units(self, some: slice) -> Knowledge:
-        """Knowledge of some of the geounits."""
-        return Knowledge(self.mean[some], [block[some] for block in self.covariance])
+    def units(self, some: slice) -> LinearEstimate:
+        """LinearEstimate of some of the geounits."""
+        return LinearEstimate(self.mean[some], [block[some] for block in self.covariance])
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,9 @@ class Exact:
     values: NDArray[np.int64]
 
 
-def learn(basis: Basis, measured: tuple[Measured, ...], below: Knowledge | None, units: int, where: str) -> Knowledge:
+def update(
+    basis: Basis, measured: tuple[Measured, ...], below: LinearEstimate | None, units: int, where: str
+) -> LinearEstimate:
     """Combine the geounits' own measurements with what the sums of their children say.
 
     With own information M (a sum of Gram matrices over variances) and vector h, and children's sum s with covariance S:
@@ -68,17 +70,17 @@ def learn(basis: Basis, measured: tuple[Measured, ...], below: Knowledge | None,
         if alone is None:
             reason = 'information = "full" needs a measurement of the detailed query there'
             raise ConfigError(Problem(where, reason, 'measure "detailed" at the lowest level, or use "level"'))
-        return Knowledge(basis.multiply(vector, alone), [np.broadcast_to(c, (units, *c.shape)) for c in alone])
+        return LinearEstimate(basis.multiply(vector, alone), [np.broadcast_to(c, (units, *c.shape)) for c in alone])
     own = basis.information(queries)
     covariance: Blocks = [
         _symmetric(np.asarray(np.linalg.solve(np.eye(len(m)) + s @ m, s)))
         for m, s in zip(own, below.covariance, strict=True)
     ]
     innovation = vector - basis.multiply(below.mean, own)
-    return Knowledge(below.mean + basis.multiply(innovation, covariance), covariance)
+    return LinearEstimate(below.mean + basis.multiply(innovation, covariance), covariance)
 
 
-def condition(basis: Basis, known: Knowledge, facts: tuple[Exact, ...]) -> Knowledge:
+def condition(basis: Basis, known: LinearEstimate, facts: tuple[Exact, ...]) -> LinearEstimate:
     """Take in answers that are published exactly.
 
     With B an orthonormal basis of what the query sees of a block, and t the answers in it:
@@ -95,34 +97,34 @@ def condition(basis: Basis, known: Knowledge, facts: tuple[Exact, ...]) -> Knowl
             gain = _inverse(rows.T @ seen, zero) @ _turned(seen)
             mean[:, where] += (target[:, where] @ rows - mean[:, where] @ rows) @ gain
             covariance[at] = _symmetric(block - seen @ gain)
-    return Knowledge(mean, covariance)
+    return LinearEstimate(mean, covariance)
 
 
-def pool(known: Knowledge) -> Knowledge:
+def pool(known: LinearEstimate) -> LinearEstimate:
     """Add up siblings: what they say of their parent."""
-    return Knowledge(
+    return LinearEstimate(
         known.mean.sum(axis=0, keepdims=True), [block.sum(axis=0, keepdims=True) for block in known.covariance]
     )
 
 
-def pass_down(basis: Basis, children: Knowledge, parent: Knowledge) -> Knowledge:
+def update_from_parent(basis: Basis, children: LinearEstimate, parent: LinearEstimate) -> LinearEstimate:
     """Let children learn what the parent knows beyond their sum.
 
     With S the sum of the children's covariances V and A = V S^+:
     b = m + A (b_parent - sum of m) and T = V - A V + A T_parent A'.
     """
     total = pool(children)
-    surprise = parent.mean - total.mean
+    innovation = parent.mean - total.mean
     mean, covariance, zero = children.mean.copy(), [], _zero(total.covariance)
     blocks = zip(basis.where, children.covariance, total.covariance, parent.covariance, strict=True)
     for where, own, sum_, above in blocks:
         share = own @ _inverse(sum_, zero)
-        mean[:, where] += surprise[:, where] @ _turned(share)
+        mean[:, where] += innovation[:, where] @ _turned(share)
         covariance.append(_symmetric(own - share @ own + share @ above @ _turned(share)))
-    return Knowledge(mean, covariance)
+    return LinearEstimate(mean, covariance)
 
 
-def distance(basis: Basis, known: Knowledge, cells: NDArray[np.int64]) -> Quadratic:
+def distance(basis: Basis, known: LinearEstimate, cells: NDArray[np.int64]) -> Quadratic:
     """Write the squared distance from estimates, in units of their covariance, as a quadratic on some cells.
 
     Cells left out are empty, which says something of those that are kept: that is the pull. In directions that are
@@ -144,10 +146,10 @@ def distance(basis: Basis, known: Knowledge, cells: NDArray[np.int64]) -> Quadra
     kinds = basis.pair_of(cells) if few else np.arange(len(cells) ** 2).reshape(len(cells), -1)
     table = basis.entries(chosen) if few else basis.kernel(cells, chosen).reshape(len(chosen[0]), -1)
     return Quadratic(
-        curvature=table[0].take(kinds) if alike else table,
+        hessian=table[0].take(kinds) if alike else table,
         kinds=None if alike else kinds,
         reference=estimates[:, cells],
-        pull=pulled[:, cells],
+        linear=pulled[:, cells],
         constant=float((outside * pulled).sum()),
         modulus=modulus,
     )

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from das.estimation.linear.basis import Basis
-from das.estimation.linear.blue import Knowledge, exact_share
+from das.estimation.linear.blue import LinearEstimate, exact_share
 from das.schema.limits import Limits
 
-__all__ = ["empty_cells", "without"]
+__all__ = ["condition_on_zeros", "known_zeros"]
 
 
-def empty_cells(basis: Basis, limits: Iterable[Limits], units: int) -> NDArray[np.bool_]:
+def known_zeros(basis: Basis, limits: Iterable[Limits], units: int) -> NDArray[np.bool_]:
     """Say which cells the limits leave empty: geounits x combinations of the labels that the basis tells apart.
 
     A limit on a query that keeps another attribute as well says nothing here; the constrained sweep keeps it all the
@@ -33,7 +33,7 @@ def empty_cells(basis: Basis, limits: Iterable[Limits], units: int) -> NDArray[n
     >>> schema = Schema((Attribute("sex", ("f", "m")), Attribute("age", ("0-17", "18-64", "65+"))))
     >>> age = parse_query(schema, "age")
     >>> none = Limits(query=age, lower=np.zeros((1, 3), np.int64), upper=np.array([[0, 9, 0]]))
-    >>> empty_cells(Basis.of(schema, [age], [age]), [none], 1)
+    >>> known_zeros(Basis.of(schema, [age], [age]), [none], 1)
     array([[ True, False,  True]])
     """
     shape = [size if at in basis.apart else 1 for at, size in enumerate(basis.schema.shape)]
@@ -46,7 +46,7 @@ def empty_cells(basis: Basis, limits: Iterable[Limits], units: int) -> NDArray[n
     return empty
 
 
-def without(basis: Basis, known: Knowledge, empty: NDArray[np.bool_]) -> Knowledge:
+def condition_on_zeros(basis: Basis, known: LinearEstimate, empty: NDArray[np.bool_]) -> LinearEstimate:
     """Take in that cells are empty.
 
     With E the coefficients of the empty cells in a block and F the others,
@@ -57,7 +57,7 @@ def without(basis: Basis, known: Knowledge, empty: NDArray[np.bool_]) -> Knowled
     basis, known
         What is known so far.
     empty : ndarray of bool
-        As :func:`empty_cells` says it.
+        As :func:`known_zeros` says it.
     """
     if not empty.any():
         return known
@@ -76,7 +76,7 @@ def without(basis: Basis, known: Knowledge, empty: NDArray[np.bool_]) -> Knowled
             left = block[np.ix_(units, f, f)] - block[np.ix_(units, f, e)] @ share
             block[units] = 0.0
             block[np.ix_(units, f, f)] = (left + np.swapaxes(left, -1, -2)) / 2
-    return Knowledge(mean, covariance)
+    return LinearEstimate(mean, covariance)
 
 
 def _inside(basis: Basis, pattern: NDArray[np.bool_]) -> Iterable[NDArray[np.bool_]]:

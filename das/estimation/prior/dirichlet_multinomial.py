@@ -24,32 +24,32 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from das.estimation.prior.mixture import chances
+from das.estimation.prior.mixture import posterior_weights
 
-__all__ = ["GATHERING", "Guess", "crowding", "share_by_urns"]
+__all__ = ["OVERDISPERSION", "ShareEstimate", "fit_shares", "overdispersion_factor"]
 
 Floats = NDArray[np.float64]
 
-GATHERING = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0)
+OVERDISPERSION = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0)
 """The values of r among which the data choose."""
 
 
 @dataclass(frozen=True, slots=True)
-class Guess:
+class ShareEstimate:
     """Shares of the children, adding up to one in each cell, and the variance with which they are known."""
 
     share: Floats  # children x cells
     variance: Floats  # children x cells
 
     @classmethod
-    def by(cls, people: Floats, variance: Floats, may: NDArray[np.bool_]) -> Guess:
-        """Guess shares from how many of some people the children have, known with a variance.
+    def by(cls, people: Floats, variance: Floats, may: NDArray[np.bool_]) -> ShareEstimate:
+        """ShareEstimate shares from how many of some people the children have, known with a variance.
 
         They are people who chose as well: were there N of them, s / N is what chance does to a share.
 
         Examples
         --------
-        >>> guess = Guess.by(np.array([[3.0], [1.0]]), np.array([[0.0], [1.0]]), np.full((2, 1), True))
+        >>> guess = ShareEstimate.by(np.array([[3.0], [1.0]]), np.array([[0.0], [1.0]]), np.full((2, 1), True))
         >>> guess.share[:, 0].tolist(), guess.variance[:, 0].tolist()
         ([0.75, 0.25], [0.1875, 0.125])
         """
@@ -57,7 +57,7 @@ class Guess:
         return cls(np.where(may, people / every, 0.0), np.where(may, (people + variance) / every**2, 0.0))
 
 
-def crowding(people: Floats, gathering: float) -> Floats:
+def overdispersion_factor(people: Floats, gathering: float) -> Floats:
     """Say how many times as much as people who choose each for themselves a child's number varies.
 
     Examples
@@ -68,8 +68,8 @@ def crowding(people: Floats, gathering: float) -> Floats:
     return 1.0 + (people - 1.0) * gathering
 
 
-def share_by_urns(
-    estimates: Floats, variances: Floats, people: Floats, guesses: Sequence[Guess]
+def fit_shares(
+    estimates: Floats, variances: Floats, people: Floats, guesses: Sequence[ShareEstimate]
 ) -> tuple[Floats, Floats]:
     """Find the mean and the variance of each child's count in each cell.
 
@@ -80,7 +80,7 @@ def share_by_urns(
         leave two others at least.
     people : array, cells
         The parent's counts, all positive.
-    guesses : sequence of Guess
+    guesses : sequence of ShareEstimate
         Shares that may be those of the urns, positive where the variance of the estimates is.
 
     Examples
@@ -89,19 +89,19 @@ def share_by_urns(
 
     >>> rng = np.random.default_rng(1)
     >>> counts = rng.multinomial(100, [0.5, 0.5], size=50).T
-    >>> even = Guess(np.full((2, 50), 0.5), np.zeros((2, 50)))
-    >>> found = share_by_urns(counts + rng.normal(0, 5, (2, 50)), np.full((2, 50), 25.0), np.full(50, 100.0), [even])
+    >>> even = ShareEstimate(np.full((2, 50), 0.5), np.zeros((2, 50)))
+    >>> found = fit_shares(counts + rng.normal(0, 5, (2, 50)), np.full((2, 50), 25.0), np.full(50, 100.0), [even])
     >>> [each[:, 0].round().tolist() for each in found]
     [[50.0, 50.0], [58.0, 54.0]]
     """
     may = variances > 0
-    crowds = np.stack([crowding(people, r) for r in GATHERING])
-    fits = np.empty((len(guesses), len(GATHERING), len(people)))
+    crowds = np.stack([overdispersion_factor(people, r) for r in OVERDISPERSION])
+    fits = np.empty((len(guesses), len(OVERDISPERSION), len(people)))
     for guess, into in zip(guesses, fits, strict=True):
         alone, unsure = people * guess.share, variances + people**2 * guess.variance
         off = np.where(may, estimates - alone, 0.0)
         into[:] = _fit(off, unsure + alone * crowds[:, None], may)
-    chance = chances(fits.reshape(-1, len(people))).reshape(fits.shape).sum(axis=1)
+    chance = posterior_weights(fits.reshape(-1, len(people))).reshape(fits.shape).sum(axis=1)
     mean, doubt = np.zeros(may.shape), np.zeros(may.shape)
     for guess, here in zip(guesses, chance, strict=True):
         mean += here * people * guess.share
@@ -109,7 +109,7 @@ def share_by_urns(
         doubt += here * (people**2 * guess.variance + (people * guess.share - mean) ** 2)
     spreads = (crowds[:, None] * mean + doubt)[:, may]
     variance = variances[may] + spreads
-    chance = chances(-0.5 * ((estimates - mean)[may] ** 2 / variance + np.log(variance)))
+    chance = posterior_weights(-0.5 * ((estimates - mean)[may] ** 2 / variance + np.log(variance)))
     spread = np.zeros(may.shape)
     spread[may] = (chance * spreads).sum(axis=0)
     return mean, spread

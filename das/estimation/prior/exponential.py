@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erfcx, log_ndtr
 
-from das.estimation.prior.mixture import chances
+from das.estimation.prior.mixture import posterior_weights
 
-__all__ = ["NOBODY", "fit_exponential", "learn_means"]
+__all__ = ["NOBODY", "fit_exponential", "fit_means"]
 
 Floats = NDArray[np.float64]
 
@@ -24,7 +24,7 @@ _OCTAVES_BELOW = 7
 """How often a factor may halve a guess. It doubles guesses until they reach the largest estimate."""
 
 
-def learn_means(estimates: Floats, deviations: Floats, guesses: Floats) -> Floats:
+def fit_means(estimates: Floats, deviations: Floats, guesses: Floats) -> Floats:
     """Find the mean of each count: a guess times a factor, of what is known of it the mean of the logarithm.
 
     Examples
@@ -32,14 +32,14 @@ def learn_means(estimates: Floats, deviations: Floats, guesses: Floats) -> Float
     The first guess is far too small. Most are ten times too large, so the last of them is as well.
 
     >>> estimates, guesses = np.array([80.0, 0.4, 0.0, 7.0, 70.0, 0.0]), np.array([0.1, 8.0, 5.0, 60.0, 800.0, 40.0])
-    >>> learn_means(estimates, np.full(6, 2.0), guesses).round(1).tolist()
+    >>> fit_means(estimates, np.full(6, 2.0), guesses).round(1).tolist()
     [79.0, 0.5, 0.3, 4.7, 60.8, 2.1]
     """
     guesses = np.maximum(guesses, NOBODY)
     reach = float(((np.maximum(estimates, 0.0) + deviations) / guesses).max())
     octaves = np.arange(-_OCTAVES_BELOW, max(math.ceil(math.log2(reach)), 0) + 1)
     means = np.maximum(guesses * 2.0 ** octaves[:, None], NOBODY)
-    chance = chances(fit_exponential(estimates, deviations, means))
+    chance = posterior_weights(fit_exponential(estimates, deviations, means))
     return np.asarray(np.exp((chance * np.log(means)).sum(axis=0)))
 
 

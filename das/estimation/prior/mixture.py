@@ -11,14 +11,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["chances"]
+__all__ = ["posterior_weights"]
 
 _ROUNDS = 30
 _CELLS_BEFORE = 1.0
 """So many cells, spread evenly over the hypotheses, are taken as seen before: no weight is nothing after few cells."""
 
 
-def chances(fits: NDArray[np.float64]) -> NDArray[np.float64]:
+def posterior_weights(fits: NDArray[np.float64]) -> NDArray[np.float64]:
     """Find the probability of each hypothesis for each cell, given the logarithm of its likelihood there.
 
     Parameters

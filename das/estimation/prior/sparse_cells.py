@@ -33,13 +33,13 @@ from numpy.typing import NDArray
 
 from das.estimation.grouping import group_cells
 from das.estimation.linear.basis import Basis
-from das.estimation.linear.blue import RELATIVE_ZERO, Knowledge
-from das.estimation.prior.dirichlet_multinomial import Guess, share_by_urns
-from das.estimation.prior.exponential import NOBODY, learn_means
+from das.estimation.linear.blue import RELATIVE_ZERO, LinearEstimate
+from das.estimation.prior.dirichlet_multinomial import ShareEstimate, fit_shares
+from das.estimation.prior.exponential import NOBODY, fit_means
 from das.estimation.problem import Quadratic
 from das.schema.query import parse_query
 
-__all__ = ["expect_sharing", "expect_sizes", "other_people"]
+__all__ = ["add_sharing_prior", "add_size_prior", "other_people"]
 
 Floats = NDArray[np.float64]
 
@@ -48,7 +48,7 @@ _SUREST = 4.0
 and weights of all sizes beside one another only make the nearest table harder to find."""
 
 
-def expect_sizes(distance: Quadratic, basis: Basis, known: Knowledge, cells: NDArray[np.int64]) -> Quadratic:
+def add_size_prior(distance: Quadratic, basis: Basis, known: LinearEstimate, cells: NDArray[np.int64]) -> Quadratic:
     """Add 2 x / m for each count at the top of the spine that is not known exactly."""
     deviation = np.sqrt(_variances(basis, known, cells))
     unknown = deviation > 0
@@ -58,20 +58,20 @@ def expect_sizes(distance: Quadratic, basis: Basis, known: Knowledge, cells: NDA
     mean = np.broadcast_to(people, deviation.shape)
     for others, _ in other_people(basis, known, cells, basis.schema.names):
         mean = mean * np.minimum(others / people, 1.0)
-    slope = np.zeros(deviation.shape)
-    slope[unknown] = 1.0 / learn_means(distance.reference[unknown], deviation[unknown], mean[unknown])
+    half_gradient = np.zeros(deviation.shape)
+    half_gradient[unknown] = 1.0 / fit_means(distance.reference[unknown], deviation[unknown], mean[unknown])
     return replace(
         distance,
-        pull=distance.pull - slope,
-        constant=distance.constant + 2.0 * float((slope * distance.reference).sum()),
+        linear=distance.linear - half_gradient,
+        constant=distance.constant + 2.0 * float((half_gradient * distance.reference).sum()),
     )
 
 
-def expect_sharing(
-    distance: Quadratic, basis: Basis, known: Knowledge, cells: NDArray[np.int64], parent: NDArray[np.int64]
+def add_sharing_prior(
+    distance: Quadratic, basis: Basis, known: LinearEstimate, cells: NDArray[np.int64], parent: NDArray[np.int64]
 ) -> Quadratic:
     """Add to the distance of a family how far its children are from what the parent's other people let expect."""
-    n, m = distance.pull.shape
+    n, m = distance.linear.shape
     variance = _variances(basis, known, cells)
     left = parent - np.where(variance > 0, 0.0, distance.reference).sum(axis=0)  # but for those who are known exactly
     some = np.flatnonzero(((variance > 0).sum(axis=0) > 1) & (left >= 0.5))
@@ -80,8 +80,8 @@ def expect_sharing(
     reference, variance, people = distance.reference[:, some], variance[:, some], left[some]
     may = variance > 0
     others = other_people(basis, known, cells[some], ("total", *basis.schema.names))
-    guesses = [Guess.by(*each, may) for each in others]
-    mean, spread = share_by_urns(reference, variance, people, guesses)
+    guesses = [ShareEstimate.by(*each, may) for each in others]
+    mean, spread = fit_shares(reference, variance, people, guesses)
     weight, off = np.zeros((n, m)), np.zeros((n, m))
     weight[:, some] = np.divide(1.0, spread, out=np.zeros_like(spread), where=may)
     off[:, some] = mean - reference
@@ -94,15 +94,15 @@ def expect_sharing(
     np.fill_diagonal(kinds, np.arange(table.shape[1] - m, table.shape[1]))
     return replace(
         distance,
-        curvature=table,
+        hessian=table,
         kinds=kinds,
-        pull=distance.pull + weight * off,
+        linear=distance.linear + weight * off,
         constant=distance.constant + float((weight * off * off).sum()),
     )
 
 
 def other_people(
-    basis: Basis, known: Knowledge, cells: NDArray[np.int64], queries: Sequence[str]
+    basis: Basis, known: LinearEstimate, cells: NDArray[np.int64], queries: Sequence[str]
 ) -> Iterator[tuple[Floats, Floats]]:
     """Say for each query, child and cell how many there may be in the same group as the cell, but not in it.
 
@@ -118,7 +118,7 @@ def other_people(
         yield np.maximum(others, 0.0) + np.sqrt(variance) + NOBODY, variance
 
 
-def _variances(basis: Basis, known: Knowledge, cells: NDArray[np.int64]) -> Floats:
+def _variances(basis: Basis, known: LinearEstimate, cells: NDArray[np.int64]) -> Floats:
     """Variance of each cell; zero, not nearly zero, where it is known exactly."""
     every = basis.variances(parse_query(basis.schema, "detailed"), known.covariance)
     return np.where(every > RELATIVE_ZERO * every.max(), every, 0.0)[:, cells]
@@ -127,10 +127,10 @@ def _variances(basis: Basis, known: Knowledge, cells: NDArray[np.int64]) -> Floa
 def _kinds(distance: Quadratic, basis: Basis, cells: NDArray[np.int64]) -> tuple[NDArray[np.int64], Floats]:
     """Kinds of pairs of cells and the curvature of each; one row if all children share it."""
     if distance.kinds is not None:
-        return distance.kinds, distance.curvature
+        return distance.kinds, distance.hessian
     m = len(cells)
     few = basis.pairs <= m * m
     kinds = basis.pair_of(cells) if few else np.arange(m * m).reshape(m, m)
     table = np.zeros((1, basis.pairs if few else m * m))
-    table[0, kinds] = distance.curvature
+    table[0, kinds] = distance.hessian
     return kinds, table

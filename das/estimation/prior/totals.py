@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from das.estimation.linear.basis import Basis
-from das.estimation.linear.blue import Knowledge
+from das.estimation.linear.blue import LinearEstimate
 from das.estimation.problem import Quadratic
 from das.schema.query import parse_query
 
-__all__ = ["Totals", "hold_totals", "share_out"]
+__all__ = ["Totals", "penalise_totals", "share_out"]
 
 _WEIGHT = 10.0
 """Leaves the cells an eleventh of the pull that they had on a total."""
@@ -36,7 +36,7 @@ class Totals:
     variance: NDArray[np.float64]
 
     @classmethod
-    def of(cls, basis: Basis, known: Knowledge) -> Totals:
+    def of(cls, basis: Basis, known: LinearEstimate) -> Totals:
         """Add up the cells of each child."""
         variance = basis.variances(parse_query(basis.schema, "total"), known.covariance)[:, 0]
         return cls(basis.to_cells(known.mean).sum(axis=1), np.maximum(variance, 0.0))
@@ -48,8 +48,8 @@ class Totals:
         return share_out(self.mean, self.variance, float(parent.sum()))
 
 
-def hold_totals(
-    distance: Quadratic, basis: Basis, known: Knowledge, cells: NDArray[np.int64], parent: NDArray[np.int64] | None
+def penalise_totals(
+    distance: Quadratic, basis: Basis, known: LinearEstimate, cells: NDArray[np.int64], parent: NDArray[np.int64] | None
 ) -> Quadratic:
     """Add w (total - aim)^2 for each child to a distance from its estimates on some cells.
 
@@ -74,8 +74,8 @@ def hold_totals(
     more = weight[0] if distance.kinds is None else weight[:, None]
     return replace(
         distance,
-        curvature=distance.curvature + more,
-        pull=distance.pull + (weight * off)[:, None],
+        hessian=distance.hessian + more,
+        linear=distance.linear + (weight * off)[:, None],
         constant=distance.constant + float((weight * off * off).sum()),
     )
 

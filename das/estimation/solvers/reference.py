@@ -19,7 +19,7 @@ from scipy import sparse
 
 from das.estimation.grouping import Grouping, group_cells
 from das.estimation.problem import FamilyProblem, Measured, Solution
-from das.estimation.support import Known, free_cells, infeasible, known_groups
+from das.estimation.support import SupportLimits, free_cells, infeasible, limits_on_support
 from das.estimation.verify import VerificationError, require_feasible, residual, tolerance
 from das.schema.limits import NO_LIMIT
 
@@ -55,7 +55,7 @@ def solve(problem: FamilyProblem, solvers: Solvers | None = None) -> Solution:
     >>> solve(family).x.round(6).tolist()
     [[4.0, 0.0], [1.0, 4.0]]
     """
-    known = known_groups(problem)
+    known = limits_on_support(problem)
     free = free_cells(problem, known)
     closed = closed_form(problem, known, free)
     if closed is not None:
@@ -86,7 +86,7 @@ def solve(problem: FamilyProblem, solvers: Solvers | None = None) -> Solution:
     return best
 
 
-def closed_form(problem: FamilyProblem, known: tuple[Known, ...], free: NDArray[np.bool_]) -> Solution | None:
+def closed_form(problem: FamilyProblem, known: tuple[SupportLimits, ...], free: NDArray[np.bool_]) -> Solution | None:
     """Answer at once where there is nothing to choose: one free child for each cell, or none.
 
     Also where there is nothing to find: a cell with people and no child that may have them.
@@ -115,8 +115,8 @@ class _Program:
     Around the measured values the objective is as small as the noise, which gives relative tolerances a meaning.
     """
 
-    curvature: sparse.csc_array
-    slope: NDArray[np.float64]
+    hessian: sparse.csc_array
+    half_gradient: NDArray[np.float64]
     centre: NDArray[np.float64]
     positive: int  # the first so many variables are cells and not negative
     equal: sparse.csr_array
@@ -126,7 +126,7 @@ class _Program:
     upper: NDArray[np.float64]
 
 
-def _program(problem: FamilyProblem, known: tuple[Known, ...], free: NDArray[np.bool_]) -> _Program:
+def _program(problem: FamilyProblem, known: tuple[SupportLimits, ...], free: NDArray[np.bool_]) -> _Program:
     n, m = problem.shape
     child, cell = np.nonzero(free)
     number = np.full((n, m), -1, dtype=np.int64)
@@ -135,7 +135,7 @@ def _program(problem: FamilyProblem, known: tuple[Known, ...], free: NDArray[np.
     measured = [(group_cells(q.query, problem.cells), q) for q in problem.measured]
     layout = _Layout.of([g for g, _ in measured] + [facts.grouping for facts in known], n, number)
 
-    curvature, slope, centre = _objective(problem, layout, measured, number)
+    hessian, half_gradient, centre = _objective(problem, layout, measured, number)
     rows, right = [layout.chain], [np.zeros(layout.chain.shape[0])]
     if problem.parent is not None:
         rows.append(sparse.csr_array((np.ones(len(cell)), (cell, np.arange(len(cell)))), (m, layout.size)))
@@ -153,8 +153,8 @@ def _program(problem: FamilyProblem, known: tuple[Known, ...], free: NDArray[np.
         upper.append(facts.upper[loose])
     keep = [r for r in rows if r.shape[0]]
     return _Program(
-        curvature=curvature,
-        slope=slope,
+        hessian=hessian,
+        half_gradient=half_gradient,
         centre=centre,
         positive=len(child),
         equal=sparse.vstack(keep, format="csr") if keep else sparse.csr_array((0, layout.size)),
@@ -169,7 +169,7 @@ def _objective(
     problem: FamilyProblem, layout: _Layout, measured: list[tuple[Grouping, Measured]], number: NDArray[np.int64]
 ) -> tuple[sparse.csc_array, NDArray[np.float64], NDArray[np.float64]]:
     """Squared misfits on the chained sums; or, for correlated estimates, their dense quadratic on the cells."""
-    slope = np.zeros(layout.size)
+    half_gradient = np.zeros(layout.size)
     centre: NDArray[np.float64] = np.zeros(layout.size)
     if problem.correlated is None:
         precision = np.zeros(layout.size)
@@ -179,15 +179,19 @@ def _objective(
             precision[at[seen]] += 1.0 / query.variance
             centre[at[seen]] += query.values[:, grouping.answers][seen] / query.variance
         centre = np.divide(centre, precision, out=np.zeros_like(centre), where=precision > 0)
-        return sparse.diags_array(precision, format="csc"), slope, centre
+        return sparse.diags_array(precision, format="csc"), half_gradient, centre
     free = number >= 0
     centre[number[free]] = problem.correlated.reference[free]
     # A cell that can only be zero is no variable, but it was estimated: the slope is that at the reference with it.
     there = np.where(free, problem.correlated.reference, 0.0)
-    slope[number[free]] = problem.correlated.slope(there)[free]
+    half_gradient[number[free]] = problem.correlated.half_gradient(there)[free]
     blocks = [problem.correlated.block(child, np.flatnonzero(row)) for child, row in enumerate(free)]
     rest = layout.size - sum(len(block) for block in blocks)
-    return sparse.csc_array(sparse.block_diag([*blocks, sparse.csc_array((rest, rest))], format="csc")), slope, centre
+    return (
+        sparse.csc_array(sparse.block_diag([*blocks, sparse.csc_array((rest, rest))], format="csc")),
+        half_gradient,
+        centre,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +243,8 @@ def _run(program: _Program, solver: str, settings: dict[str, float]) -> tuple[ND
     import cvxpy as cp
     from cvxpy.atoms.quad_form import quad_form
 
-    step, centre = cp.Variable(len(program.slope)), program.centre
-    loss = quad_form(step, program.curvature, assume_PSD=True) + 2.0 * program.slope @ step
+    step, centre = cp.Variable(len(program.half_gradient)), program.centre
+    loss = quad_form(step, program.hessian, assume_PSD=True) + 2.0 * program.half_gradient @ step
     rows = [step[: program.positive] >= -centre[: program.positive]]
     if program.equal.shape[0]:
         rows.append(program.equal @ step == program.equal_to - program.equal @ centre)

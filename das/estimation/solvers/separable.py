@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from das.estimation.grouping import group_cells
 from das.estimation.problem import FamilyProblem, Quadratic, Solution
-from das.estimation.support import known_groups
+from das.estimation.support import limits_on_support
 from das.estimation.verify import residual
 
 __all__ = ["share_cells", "solve_separable"]
@@ -40,7 +40,7 @@ def solve_separable(problem: FamilyProblem) -> Solution | None:
     if problem.parent is None or not len(problem.cells):
         return None
     wanted = _measured(problem) if problem.correlated is None else _estimated(problem.correlated)
-    if wanted is None or known_groups(problem):
+    if wanted is None or limits_on_support(problem):
         return None
     x = share_cells(*wanted, problem.parent.astype(np.float64))
     missed = residual(problem, (), x)
@@ -85,15 +85,15 @@ def _estimated(distance: Quadratic) -> tuple[NDArray[np.float64], NDArray[np.flo
     """The minimum of a distance and its curvature, if that is diagonal."""
     n, m = distance.reference.shape
     if distance.kinds is None:
-        own, one = np.tile(distance.curvature.diagonal(), (n, 1)), distance.curvature[0, 1:]
+        own, one = np.tile(distance.hessian.diagonal(), (n, 1)), distance.hessian[0, 1:]
     else:
-        own, one = distance.curvature[:, distance.kinds.diagonal()], distance.curvature[0, distance.kinds[0, 1:]]
+        own, one = distance.hessian[:, distance.kinds.diagonal()], distance.hessian[0, distance.kinds[0, 1:]]
     rounding = _ROUNDING * float(own.min())
     # One row of one child settles it almost always, before all of them are looked at.
     if rounding <= 0 or np.abs(one).max(initial=0.0) > rounding:
         return None
     apart = ~np.eye(m, dtype=bool)
-    between = distance.curvature[apart] if distance.kinds is None else distance.curvature[:, distance.kinds[apart]]
+    between = distance.hessian[apart] if distance.kinds is None else distance.hessian[:, distance.kinds[apart]]
     if np.abs(between).max(initial=0.0) > rounding:
         return None
-    return distance.reference + distance.pull / own, own
+    return distance.reference + distance.linear / own, own

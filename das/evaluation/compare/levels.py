@@ -32,11 +32,10 @@ from das.plan.load import load
 from das.plan.plan import Measurement, Plan, numbers_per_unit
 from das.release.measurements import read_measurements
 from das.runner import Progress
-from das.schema.counts import Encoded, answers_of
-from das.storage.files import json_bytes
+from das.schema.counts import SparseCounts, answers_of
+from das.storage.files import json_bytes, write_atomically
 from das.storage.layout import Layout, ReleaseFolder
-from das.storage.shards import parts_of
-from das.storage.staging import write_atomically
+from das.storage.shards import shards_of
 
 __all__ = ["compare_folder", "compare_levels", "levels_text"]
 
@@ -70,7 +69,7 @@ def compare_levels(
     options : sequence of str
         The engine's options.
     progress : callable, optional
-        Told ``"compare"``, how many runs are done, and how many there are.
+        SentMessages ``"compare"``, how many runs are done, and how many there are.
 
     Returns
     -------
@@ -141,10 +140,10 @@ def compare_folder(folder: Path, **asked: Any) -> dict[str, Any]:
         As for :func:`compare_levels`, but for ``workdir``.
     """
     inside = Layout(folder).confidential
-    if not inside.whereabouts.exists() or not Layout(folder).run.exists():
+    if not inside.origin.exists() or not Layout(folder).run.exists():
         remedy = "name a config, or run it where the confidential side of the run lies"
         raise UsageError(Problem(str(folder), "holds no run, or its confidential side is not here", remedy))
-    plan = load(json.loads(inside.whereabouts.read_bytes())["config"])
+    plan = load(json.loads(inside.origin.read_bytes())["config"])
     if plan.digest != json.loads(Layout(folder).run.read_bytes())["plan_digest"]:
         remedy = "restore the config with which the run began"
         raise UsageError(Problem(str(plan.source), "is not the plan of this run any more", remedy))
@@ -162,7 +161,7 @@ def _matched(measured: Contender, conditioned: Contender) -> dict[str, Any]:
         "epsilon": measured.epsilon,
         "delta": float(plan.settings.privacy.delta) if plan.framework == "zcdp" else 0.0,
         "status": {RAW: measured.matched["status"], conditioned.name: conditioned.matched["status"]},
-        # Known for unconditioned noise alone, and therefore not what is matched.
+        # SupportLimits for unconditioned noise alone, and therefore not what is matched.
         "tight_epsilon_of_raw_noise": measured.matched["tight_epsilon"],
     }
 
@@ -214,13 +213,13 @@ def _raw_of(world: World, plan: Plan, measurement: Measurement, release: Release
     possible[query.index[plan.schema.possible]] = True
     real, here = world.spine.real(level), world.truth[level]
     sums = np.zeros(3)
-    for part in parts_of(world.spine, level, numbers_per_unit(plan.at(level))):
-        inside = (here.unit >= part.start) & (here.unit < part.stop)
-        local = Encoded(here.unit[inside] - part.start, here.cell[inside], here.count[inside])
-        values = read_measurements(plan, level, part.path(release.measurements))[:, at : at + query.size]
-        shown = np.ix_(real[part.start : part.stop], possible)
+    for shard in shards_of(world.spine, level, numbers_per_unit(plan.at(level))):
+        inside = (here.unit >= shard.start) & (here.unit < shard.stop)
+        local = SparseCounts(here.unit[inside] - shard.start, here.cell[inside], here.count[inside])
+        values = read_measurements(plan, level, shard.path(release.measurements))[:, at : at + query.size]
+        shown = np.ix_(real[shard.start : shard.stop], possible)
         noisy = values[shown].astype(np.float64)
-        away = noisy - answers_of(query, local, part.stop - part.start)[shown]
+        away = noisy - answers_of(query, local, shard.stop - shard.start)[shown]
         sums += np.abs(away).sum(), np.sqrt((away * away).sum(axis=1)).sum(), (noisy < 0).sum() / query.size
     l1, l2, negative = sums / real.sum()
     return float(l1), float(l2), float(negative)

@@ -22,7 +22,7 @@ from das.plan.for_accountant import hierarchical_plan
 from das.plan.geography import spine_of
 from das.plan.plan import Plan
 from das.plan.resolve import MOST_CELLS_AT_ONCE
-from das.plan.tree_of_counts import layers_of
+from das.plan.tree_of_counts import tree_of
 from das.promise.account import account
 from geography import Spine
 
@@ -57,7 +57,7 @@ class Contender:
         keys = ("epsilon", "tight_epsilon", "status", "assumptions")
         return {
             "name": self.name,
-            "engine": self.plan.settings.estimate.engine,
+            "method": self.plan.settings.estimate.method,
             "budget": str(self.plan.budget),
             "budget_float": float(self.plan.budget),
             **{key: self.matched[key] for key in keys},
@@ -87,9 +87,9 @@ def contenders_of(plan: Plan, epsilon: Fraction | None = None) -> tuple[Contende
     UsageError
         The plan promises nothing that could be matched.
     """
-    spine, conditioned = spine_of(plan), plan.with_engine("congenial")
-    layers_of(conditioned)  # refuses what is no tree, or not accounted
-    measured = plan.with_engine("nonnegative-l2")
+    spine, conditioned = spine_of(plan), plan.with_method("congenial")
+    tree_of(conditioned)  # refuses what is no tree, or not accounted
+    measured = plan.with_method("nonnegative-l2")
     if plan.schema.size > MOST_CELLS_AT_ONCE:
         measured = measured.with_information("level")
     if epsilon is not None:

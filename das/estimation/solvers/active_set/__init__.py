@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from das.estimation.problem import FamilyProblem, Solution
 from das.estimation.solvers.active_set.batch import Batch, batches
 from das.estimation.solvers.reference import closed_form, solve
-from das.estimation.support import free_cells, known_groups
+from das.estimation.support import free_cells, limits_on_support
 
 __all__ = ["solve_families", "solve_fast"]
 
@@ -63,5 +63,5 @@ def solve_families(problems: Sequence[FamilyProblem], gap: float = 1e-6) -> list
 
 def _elsewhere(problem: FamilyProblem) -> Solution:
     """Answer where there is nothing to choose; else ask the reference, which names contradictions."""
-    known = known_groups(problem)
+    known = limits_on_support(problem)
     return closed_form(problem, known, free_cells(problem, known)) or solve(problem)

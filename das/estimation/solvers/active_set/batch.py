@@ -47,7 +47,7 @@ class Batch:
     table: Floats  # of the linear estimates' curvature: children, or one row for all, x kinds
     kinds: Ints  # cells x cells
     reference: Floats  # children x cells
-    pull: Floats
+    linear: Floats
     constant: float
     modulus: float
 
@@ -116,7 +116,7 @@ class Batch:
             self.table,
             self.kinds,
             self.reference,
-            self.pull,
+            self.linear,
             self.constant,
             self.modulus,
             x,
@@ -160,9 +160,9 @@ def _stacked(rows: Sequence[Ints], cells: Ints) -> Ints:
 def _curvature(own: Quadratic | None) -> dict[str, Any]:
     if own is None:
         none = np.zeros((0, 0))
-        empty = {"table": none, "kinds": none.astype(np.int64), "reference": none, "pull": none}
+        empty = {"table": none, "kinds": none.astype(np.int64), "reference": none, "linear": none}
         return {**empty, "constant": 0.0, "modulus": 0.0}
-    table, kinds = own.curvature, own.kinds
+    table, kinds = own.hessian, own.kinds
     if kinds is None:
         # A matrix that all children share is a table in which every pair of cells is of a kind of its own.
         table, kinds = table.reshape(1, table.size), np.arange(table.size).reshape(table.shape)
@@ -170,7 +170,7 @@ def _curvature(own: Quadratic | None) -> dict[str, Any]:
         "table": np.ascontiguousarray(table),
         "kinds": np.ascontiguousarray(kinds, dtype=np.int64),
         "reference": np.ascontiguousarray(own.reference),
-        "pull": np.ascontiguousarray(own.pull),
+        "linear": np.ascontiguousarray(own.linear),
         "constant": float(own.constant),
         "modulus": float(own.modulus),
     }

@@ -6,7 +6,7 @@ import numpy as np
 
 from das.compiled import compiled
 from das.estimation.solvers.active_set.hessian import Floats
-from das.estimation.solvers.active_set.setup import Distance, Tables, bend
+from das.estimation.solvers.active_set.setup import Distance, Tables, hessian_product
 
 __all__ = ["value_and_bound"]
 
@@ -33,7 +33,7 @@ def value_and_bound(
     for i in range(m):
         for c in range(n):
             step[i, c] = at[i, c] - distance.reference[i, c]
-    bent = bend(distance, step)
+    bent = hessian_product(distance, step)
     value, bound = distance.constant, distance.constant
     for c in range(n):
         for r in range(lower.shape[1]):
@@ -52,16 +52,16 @@ def value_and_bound(
                 r = tables.cell_row[k]
                 if toll[c, r] < 0.0 or upper[c, r] < np.inf:
                     charge += toll[c, r]
-            pull = distance.pull[i, c]
+            linear = distance.linear[i, c]
             rest = bent[i, c] - modulus * step[i, c]
-            force = pull - rest
+            force = linear - rest
             y = 0.0
             if tables.free[i, c] and modulus > 0.0:
                 y = min(max(distance.reference[i, c] + (force - charge) / modulus, 0.0), most)
             elif tables.free[i, c] and force > charge:
                 y = most
             s = y - distance.reference[i, c]
-            value += step[i, c] * (bent[i, c] - 2.0 * pull)
+            value += step[i, c] * (bent[i, c] - 2.0 * linear)
             bound += s * (modulus * s - 2.0 * force) + 2.0 * charge * y - step[i, c] * rest
     if modulus <= 0.0 and len(parent) == 0:
         bound = -np.inf

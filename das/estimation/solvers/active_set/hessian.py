@@ -135,7 +135,7 @@ def misfits(
     reference: Floats,
     sums: Floats,
     forces: Floats,
-    pull: Floats,
+    linear: Floats,
 ) -> float:
     """Write weighted squared misfits of the groups' sums as a quadratic around a reference: fill in its pull.
 
@@ -157,5 +157,5 @@ def misfits(
     scatter(edges, forces)
     for i in range(m):
         for c in range(n):
-            pull[i, c] = forces[i, c]
+            linear[i, c] = forces[i, c]
     return constant

@@ -1,4 +1,4 @@
-"""Guess which cells are positive and which limits bind, minimise on that face, correct the guess.
+"""ShareEstimate which cells are positive and which limits bind, minimise on that face, correct the guess.
 
 A primal-dual active-set method (Hintermüller, Ito and Kunisch 2003), which is a semismooth Newton method: after a few
 faces it ends with the optimum itself. Given the positive cells F and the binding limits, the optimum on the face obeys
@@ -32,7 +32,7 @@ from das.estimation.solvers.active_set.face import (
     take_blocks,
 )
 from das.estimation.solvers.active_set.hessian import Numbers, bend_chain, bend_kinds
-from das.estimation.solvers.active_set.setup import Distance, Tables, bend
+from das.estimation.solvers.active_set.setup import Distance, Tables, hessian_product
 
 __all__ = ["settle"]
 
@@ -68,7 +68,7 @@ def _correct(
     upper: Floats,
     free: Bools,
     x: Floats,
-    slope: Floats,
+    half_gradient: Floats,
     prices: Floats,
     tolls: Floats,
     near: float,
@@ -94,7 +94,7 @@ def _correct(
                     positive[i, c] = False
                     changes += 1
             elif free[i, c]:
-                pressing = slope[i, c] + price
+                pressing = half_gradient[i, c] + price
                 for k in range(cell_start[i], cell_start[i + 1]):
                     pressing += toll[c, cell_row[k]]
                 if pressing < -little:
@@ -124,7 +124,14 @@ def _correct(
 
 @compiled
 def _follow(
-    edges: Numbers, weights: Floats, table: Floats, kinds: Ints, sums: Floats, move: Floats, x: Floats, slope: Floats
+    edges: Numbers,
+    weights: Floats,
+    table: Floats,
+    kinds: Ints,
+    sums: Floats,
+    move: Floats,
+    x: Floats,
+    half_gradient: Floats,
 ) -> None:
     """Move a table, and the slope with it."""
     m, n = x.shape
@@ -136,9 +143,9 @@ def _follow(
         bend_chain(edges, weights, m, sums)
         for i in range(m):
             for c in range(n):
-                slope[i, c] += sums[i, c]
+                half_gradient[i, c] += sums[i, c]
     else:
-        bend_kinds(table, kinds, move, slope)
+        bend_kinds(table, kinds, move, half_gradient)
     for i in range(m):
         for c in range(n):
             x[i, c] += move[i, c]
@@ -254,10 +261,10 @@ def settle(distance: Distance, tables: Tables) -> tuple[Floats, Floats, Floats, 
         for c in range(n):
             move[i, c] = x[i, c] - distance.reference[i, c]
             largest = max(largest, x[i, c])
-    slope = bend(distance, move)
+    half_gradient = hessian_product(distance, move)
     for i in range(m):
         for c in range(n):
-            slope[i, c] -= distance.pull[i, c]
+            half_gradient[i, c] -= distance.linear[i, c]
     near, fine = (
         _NEAR + _ROUNDING * largest,
         _FINE * distance.modulus if distance.modulus > 0.0 else _FINEST * distance.scale,
@@ -328,14 +335,14 @@ def settle(distance: Distance, tables: Tables) -> tuple[Floats, Floats, Floats, 
                 move[i, c] = -x[i, c]
         for j in range(size):
             move[cell[j], child[j]] += moved[j]
-        _follow(edges, weights, table, kinds, sums, move, x, slope)
+        _follow(edges, weights, table, kinds, sums, move, x, half_gradient)
         if len(weights) == 0:
             blocks = np.empty(blocks_size(child, n))
             take_blocks(cell, child, table, kinds, of_child, child_start, blocks)
 
         # Conjugate gradients. What is missed presses: the face's own cells cancel that out, and others cannot.
         for j in range(size):
-            descent[j] = -slope[cell[j], child[j]]
+            descent[j] = -half_gradient[cell[j], child[j]]
             along[j] = 0.0
             moved[j] = 0.0
         for i in range(len(parent)):
@@ -359,9 +366,9 @@ def settle(distance: Distance, tables: Tables) -> tuple[Floats, Floats, Floats, 
             for j in range(size):
                 move[cell[j], child[j]] = moved[j]
                 moved[j] = 0.0
-            _follow(edges, weights, table, kinds, sums, move, x, slope)
+            _follow(edges, weights, table, kinds, sums, move, x, half_gradient)
             changes = _correct(
-                at, row_start, row_cell, cell_start, cell_row, lower, upper, free, x, slope, prices, tolls,
+                at, row_start, row_cell, cell_start, cell_row, lower, upper, free, x, half_gradient, prices, tolls,
                 near, 4.0 * fine, positive, binding, toll,
             )  # fmt: skip
             if changes > 0:

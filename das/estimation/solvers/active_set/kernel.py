@@ -66,7 +66,7 @@ def solve_all(
     table: Floats,
     kinds: Ints,
     reference: Floats,
-    pull: Floats,
+    linear: Floats,
     constant: float,
     modulus: float,
     x: Floats,
@@ -104,7 +104,7 @@ def solve_all(
                     group_of,
                 )
             else:
-                distance = distance_from_estimates(table, kinds, reference, pull, constant, modulus, whole, left)
+                distance = distance_from_estimates(table, kinds, reference, linear, constant, modulus, whole, left)
             best, prices, toll, products, stands = settle(distance, room)
             for j in range(len(left)):
                 for c in range(n):

@@ -19,10 +19,10 @@ __all__ = [
     "Bools",
     "Distance",
     "Tables",
-    "bend",
     "choices",
     "distance_from_estimates",
     "distance_from_measured",
+    "hessian_product",
     "tables_of",
 ]
 
@@ -63,7 +63,7 @@ class Distance(NamedTuple):
     table: Floats
     kinds: Ints
     reference: Floats  # cells x children
-    pull: Floats  # cells x children
+    linear: Floats  # cells x children
     constant: float
     modulus: float  # every curvature is at least this times the identity
     scale: float  # curvature of a typical cell
@@ -255,16 +255,16 @@ def distance_from_measured(
         for g in range(start[detailed], start[detailed + 1]):
             for c in range(n):
                 reference[node[g], c] = values[g, c]
-    pull, sums, forces = np.empty((k, n)), np.empty((nodes, n)), np.zeros((nodes, n))
+    linear, sums, forces = np.empty((k, n)), np.empty((nodes, n)), np.zeros((nodes, n))
     chain = edges[:used]
-    constant = misfits(values, node[:groups], weight, chain, reference, sums, forces, pull)
+    constant = misfits(values, node[:groups], weight, chain, reference, sums, forces, linear)
     scale, firmness = 0.0, np.empty(n)
     for at in range(nodes):
         scale = max(scale, weights[at])
     for c in range(n):
         firmness[c] = common / own if own > 0.0 else common
     none, no_kinds = np.empty((1, 0)), np.empty((0, 0), dtype=np.int64)
-    return Distance(chain, weights, none, no_kinds, reference, pull, constant, modulus, scale, firmness)
+    return Distance(chain, weights, none, no_kinds, reference, linear, constant, modulus, scale, firmness)
 
 
 @compiled
@@ -272,7 +272,7 @@ def distance_from_estimates(
     table: Floats,
     kinds: Ints,
     reference: Floats,
-    pull: Floats,
+    linear: Floats,
     constant: float,
     modulus: float,
     settled: Floats,
@@ -285,7 +285,7 @@ def distance_from_estimates(
     for j in range(k):
         for c in range(n):
             around[j, c] = reference[c, left[j]]
-            force[j, c] = pull[c, left[j]]
+            force[j, c] = linear[c, left[j]]
     if k < m:
         step, bent = np.empty((m, n)), np.zeros((m, n))
         for i in range(m):
@@ -297,7 +297,7 @@ def distance_from_estimates(
         bend_kinds(table, kinds, step, bent)
         for i in range(m):
             for c in range(n):
-                constant += step[i, c] * (bent[i, c] - 2.0 * pull[c, i])
+                constant += step[i, c] * (bent[i, c] - 2.0 * linear[c, i])
         for j in range(k):
             for c in range(n):
                 force[j, c] -= bent[left[j], c]
@@ -324,7 +324,7 @@ def distance_from_estimates(
 
 
 @compiled
-def bend(distance: Distance, step: Floats) -> Floats:
+def hessian_product(distance: Distance, step: Floats) -> Floats:
     """Multiply each child's column by its curvature."""
     m, n = step.shape
     if len(distance.weights) > 0:

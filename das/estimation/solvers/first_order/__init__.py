@@ -24,10 +24,10 @@ from das.estimation.solvers.first_order.dual_newton import held
 from das.estimation.solvers.first_order.groups import Large
 from das.estimation.solvers.first_order.kernels import Floats
 from das.estimation.solvers.reference import closed_form, solve
-from das.estimation.support import Known, free_cells, known_groups
+from das.estimation.support import SupportLimits, free_cells, limits_on_support
 from das.estimation.verify import objective, residual, tolerance
 
-__all__ = ["LARGE", "solve_large"]
+__all__ = ["LARGE", "solve_first_order"]
 
 LARGE = 3000
 """With more cells than this a dense curvature is slow (72 MB); with a hundred times as many it is impossible."""
@@ -39,7 +39,7 @@ _UNSOLVED, _REFERENCE = 1e-3, 200_000
 _MENDINGS = 200
 
 
-def solve_large(problem: FamilyProblem, gap: float = 1e-6) -> Solution:
+def solve_first_order(problem: FamilyProblem, gap: float = 1e-6) -> Solution:
     """Find the nonnegative least-squares solution of one family, no matrix of its cells being formed.
 
     Without a measurement of every cell nothing bounds the result from below, and the cvxpy reference takes over; so it
@@ -54,11 +54,11 @@ def solve_large(problem: FamilyProblem, gap: float = 1e-6) -> Solution:
     >>> noisy = Measured(query=parse_query(schema, "detailed"), values=np.array([[5, -3], [2, 6]]), variance=1.0)
     >>> family = FamilyProblem(level="tract", geocodes=("1", "2"), cells=np.arange(2), parent=np.array([5, 4]),
     ...                        measured=(noisy,), limits=())
-    >>> found = solve_large(family)
+    >>> found = solve_first_order(family)
     >>> found.solver, found.x.round(4).tolist(), found.gap <= 1e-6
     ('large', [[4.0, 0.0], [1.0, 4.0]], True)
     """
-    known = known_groups(problem)
+    known = limits_on_support(problem)
     free = free_cells(problem, known)
     closed = closed_form(problem, known, free)
     if closed is not None:
@@ -66,7 +66,7 @@ def solve_large(problem: FamilyProblem, gap: float = 1e-6) -> Solution:
     inhabited = np.asarray(free.any(axis=0))
     if not inhabited.all():  # what can only be empty is no variable
         parent = None if problem.parent is None else problem.parent[inhabited]
-        found = solve_large(replace(problem, cells=problem.cells[inhabited], parent=parent), gap)
+        found = solve_first_order(replace(problem, cells=problem.cells[inhabited], parent=parent), gap)
         x: NDArray[np.float64] = np.zeros(problem.shape)
         x[:, inhabited] = found.x
         return replace(found, x=x)
@@ -111,8 +111,8 @@ def _minimise(family: Large, gap: float, allowed: float) -> tuple[Floats, float,
                     fine, shift = replace(fine, weight=fine.weight * firmer), shift / firmer
                     family, steep = replace(family, fine=fine), fine.steepness()
                 last, ahead, momentum = found.missed, x, 1.0
-        slope = fine.spread(fine.weight * fine.outside(fine.sums(ahead) + shift))
-        following, prices = held(family, ahead - slope / steep, steep, prices, allowed)
+        half_gradient = fine.spread(fine.weight * fine.outside(fine.sums(ahead) + shift))
+        following, prices = held(family, ahead - half_gradient / steep, steep, prices, allowed)
         move = following - x
         if float((steep * (ahead - following) * move).sum()) > 0.0:
             momentum = 1.0
@@ -138,7 +138,7 @@ def _certify(family: Large, x: Floats, shift: Floats, prices: Floats) -> _Certif
     that keeps them; the least of the right side over all tables is one projection (Rockafellar 1970, section 31).
     """
     value, owed, missed = 0.0, 0.0, 0.0
-    slope = np.zeros_like(x)
+    half_gradient = np.zeros_like(x)
     for groups, limit_prices in ((family.fine, None), (family.coarse, prices)):
         sums = groups.sums(x)
         misfit = groups.outside(sums)
@@ -149,13 +149,13 @@ def _certify(family: Large, x: Floats, shift: Floats, prices: Floats) -> _Certif
         # A price may only push from an end that there is.
         price = np.where(np.isfinite(groups.high), price, np.minimum(price, 0.0))
         owed += float((price * (sums - np.where(price > 0.0, groups.high, groups.low))).sum())
-        slope += groups.spread(np.where(groups.limit, price, groups.weight * misfit))
-    step = family.nearest(x - slope / family.modulus) - x
-    left = -float((step * (slope + 0.5 * family.modulus * step)).sum())
+        half_gradient += groups.spread(np.where(groups.limit, price, groups.weight * misfit))
+    step = family.nearest(x - half_gradient / family.modulus) - x
+    left = -float((step * (half_gradient + 0.5 * family.modulus * step)).sum())
     return _Certificate(value, value + owed - left, left, owed, missed)
 
 
-def _mended(problem: FamilyProblem, known: tuple[Known, ...], free: NDArray[np.bool_], x: Floats) -> Floats:
+def _mended(problem: FamilyProblem, known: tuple[SupportLimits, ...], free: NDArray[np.bool_], x: Floats) -> Floats:
     """Make what holds nearly hold to rounding, by scaling sums in turn (Deming and Stephan 1940); zeros stay."""
     x = np.where(free, np.maximum(x, 0.0), 0.0)
     for _ in range(_MENDINGS):

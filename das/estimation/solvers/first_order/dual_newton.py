@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from das.estimation.solvers.first_order.groups import Groups, Large
-from das.estimation.solvers.first_order.kernels import Floats, curvature_of_prices
+from das.estimation.solvers.first_order.kernels import Floats, dual_hessian
 
 __all__ = ["held"]
 
@@ -73,16 +73,16 @@ def _priced(family: Large, point: Floats, steep: Floats, prices: Floats, allowed
             break
         # A price pushes down from the upper end or up from the lower one, and does not pass through zero.
         end = np.where(here.prices > 0.0, coarse.high, np.where(here.prices < 0.0, coarse.low, wanted))
-        slope = here.sums - end - here.prices * slack
+        half_gradient = here.sums - end - here.prices * slack
         most = np.where(interval & (end < coarse.high), 0.0, np.inf)
         least = np.where(interval & (end > coarse.low), 0.0, -np.inf)
-        curvature_of_prices(here.x, coarse.index, steep, len(family.parent) > 0, matrix)
+        dual_hessian(here.x, coarse.index, steep, len(family.parent) > 0, matrix)
         bare = matrix.diagonal()
         # A group in which nobody is yet answers as if one cell were about to be positive.
         diagonal = bare + np.broadcast_to(slack, prices.shape).reshape(-1)
         diagonal = diagonal + np.where(bare > 0.0, 1e-9 * float(bare.mean()), 1.0 / float(steep.max()))
         grown = None
-        for step in _directions(matrix, diagonal, np.where(idle, -here.prices, off), idle, slope):
+        for step in _directions(matrix, diagonal, np.where(idle, -here.prices, off), idle, half_gradient):
             grown = _uphill(at, here, step, least, most)
             if grown is not None:
                 break
@@ -103,7 +103,7 @@ class _Priced:
 
 
 def _directions(
-    matrix: Floats, diagonal: Floats, off: Floats, idle: NDArray[np.bool_], slope: Floats
+    matrix: Floats, diagonal: Floats, off: Floats, idle: NDArray[np.bool_], half_gradient: Floats
 ) -> Iterator[Floats]:
     """Yield Newton's step, idle prices going to zero; and should it lead nowhere, one along the slope."""
     busy = np.flatnonzero(~idle.reshape(-1))
@@ -113,7 +113,7 @@ def _directions(
     _, step[busy], failed = lapack.dposv(part, step[busy])
     if not failed:
         yield step.reshape(off.shape)
-    yield slope / diagonal.reshape(off.shape)
+    yield half_gradient / diagonal.reshape(off.shape)
 
 
 def _uphill(

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from das.estimation.grouping import group_cells
 from das.estimation.problem import FamilyProblem
 from das.estimation.solvers.first_order.kernels import Floats, Index, group_sums, share_out, spread
-from das.estimation.support import Known
+from das.estimation.support import SupportLimits
 from das.schema.limits import NO_LIMIT
 
 __all__ = ["Groups", "Large"]
 
-MOST_PRICES = 800
+MOST_MULTIPLIERS = 800
 """Coarse groups of all children together, at most: prices on them cost the cube of their number."""
 
 
@@ -76,7 +76,9 @@ class Large:
     modulus: float  # the curvature is at least this times the identity
 
     @classmethod
-    def of(cls, problem: FamilyProblem, known: tuple[Known, ...], free: NDArray[np.bool_], children: slice) -> Large:
+    def of(
+        cls, problem: FamilyProblem, known: tuple[SupportLimits, ...], free: NDArray[np.bool_], children: slice
+    ) -> Large:
         """Collect the groups of a problem for some of its children, the smallest queries first among the coarse."""
         cells, terms, modulus = len(problem.cells), [], 0.0
         for measured in problem.measured:
@@ -93,7 +95,7 @@ class Large:
             terms.append(Groups(index, np.full(facts.grouping.size, sharpest), low, high, every))
         fine: list[Groups] = []
         coarse: list[Groups] = []
-        room = MOST_PRICES // len(free[children])
+        room = MOST_MULTIPLIERS // len(free[children])
         for term in sorted(terms, key=lambda term: len(term.weight)):
             is_coarse = len(term.weight) <= room and len(term.weight) < cells
             (coarse if is_coarse else fine).append(term)

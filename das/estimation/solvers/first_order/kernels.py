@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from das.compiled import compiled
 
-__all__ = ["curvature_of_prices", "group_sums", "share_out", "spread"]
+__all__ = ["dual_hessian", "group_sums", "share_out", "spread"]
 
 Floats = NDArray[np.float64]
 Index = NDArray[np.int32]
@@ -69,7 +69,7 @@ def share_out(point: Floats, parent: Floats, free: NDArray[np.bool_], out: Float
 
 
 @compiled
-def curvature_of_prices(x: Floats, index: Index, steep: Floats, shared: bool, out: Floats) -> None:
+def dual_hessian(x: Floats, index: Index, steep: Floats, shared: bool, out: Floats) -> None:
     """How sums answer to prices on groups: minus the derivative of each child's sums, (children x groups) squared.
 
     A price moves the cells that are positive by 1 / ``steep``; where a parent's people are shared, siblings that are
