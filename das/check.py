@@ -14,7 +14,7 @@ from das.plan.plan import Plan
 from das.plan.tree_of_counts import tree_of
 from das.records.encode import encode
 from das.records.read import chunks, input_files, read
-from das.schema.counts import SparseCounts, answers_of, merge
+from das.schema.counts import TrueCounts
 from das.schema.query import Query
 from geography import Spine
 
@@ -49,7 +49,7 @@ def check(plan: Plan) -> dict[str, Any]:
             conflicts += error.problems
         except ProblemsFound as error:
             problems += error.problems
-    placed: list[SparseCounts] = []
+    placed: list[TrueCounts] = []
     try:
         for chunk in chunks(plan):
             if spine is None:
@@ -62,7 +62,7 @@ def check(plan: Plan) -> dict[str, Any]:
         problems += error.problems
     if spine is not None and not problems and not conflicts:
         try:
-            facts_of(plan, spine, _true_answers(merge(placed, plan.schema.size), spine))
+            facts_of(plan, spine, _true_answers(TrueCounts.sum_of(placed, plan.schema.size), spine))
         except InfeasibleError as error:
             conflicts += error.problems
         except ProblemsFound as error:
@@ -86,20 +86,24 @@ def check(plan: Plan) -> dict[str, Any]:
             f"{plan.name}: config, geography, input and facts fit together",
             "geounits   " + ", ".join(f"{size:,} {level}" for level, size in units.items()),
             "input      " + ", ".join(files) + " (every row read)",
-            *([f"congenial  counts form a tree (laminar): {tree_of(plan).explain()}"] if plan.is_congenial else []),
+            *(
+                [f"congenial  counts form a tree (laminar): {tree_of(plan).explain()}"]
+                if plan.mechanism_stage.sampler
+                else []
+            ),
             f"plan       {plan.digest[:16]}",
             "nothing was spent",
         ],
     }
 
 
-def _true_answers(counts: SparseCounts, spine: Spine) -> TrueAnswers:
+def _true_answers(counts: TrueCounts, spine: Spine) -> TrueAnswers:
     """Exact answers at any level, to hold the declared facts against; they stay in memory."""
 
     def answers(level: str, query: Query) -> NDArray[np.int64]:
         unit = counts.unit
         for below in reversed(spine.levels[spine.levels.index(level) + 1 :]):
             unit = spine.parent(below)[unit]
-        return answers_of(query, SparseCounts(unit, counts.cell, counts.count), spine.size(level))
+        return TrueCounts(unit, counts.cell, counts.count).answers(query, spine.size(level))
 
     return answers

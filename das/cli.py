@@ -186,7 +186,7 @@ def plan_(
         _print_json(plan.to_json() | accounted.sections | ({"product": product.to_json()} if product else {}))
         return
     joint = f"\n{product.text()}" if product else ""
-    if plan.is_congenial:
+    if plan.mechanism_stage.sampler:
         joint += f"\ncongenial: counts form a tree (laminar): {tree_of(plan).explain()}"
     click.echo(
         f"{plan.explain()}{joint}\n\n{account_text(accounted.nominal, accounted.sections)}\n\nNothing was read of the records, nothing was spent."

@@ -149,10 +149,8 @@ class _Run:
                 staging.commit({"stage": "facts", "key": self.plan.digest})
             with Staging(release.mechanism(self.plan), mode=PUBLIC) as staging:
                 work = WorkerContext(self.plan, release.facts / "spine.parquet", staging.partial)
-                if self.plan.is_congenial:
-                    self._draw(work, staging)
-                else:
-                    self._measure(work)
+                mechanisms = {"measure": self._measure, "congenial": self._draw}
+                mechanisms[self.plan.mechanism_stage.name](work, staging)
                 self._require([shard.path(staging.partial) for shard in work.all_shards()])
                 inputs = self.identity.commitments(tabulated["inputs"])
                 declared = digest_of((committed(release.facts) or {})["files"])
@@ -161,7 +159,7 @@ class _Run:
                 )
         self.identity.settle()
 
-    def _measure(self, work: WorkerContext) -> None:
+    def _measure(self, work: WorkerContext, _staging: Staging) -> None:
         """Independent noise on every answer."""
         step = MeasureShard(work, self.layout.confidential.histograms, self.layout.confidential.key)
 
@@ -212,7 +210,7 @@ class _Run:
     def estimate(self) -> None:
         """Conforming integer counts, from measurements and facts alone; a congenial draw has them already."""
         release = self.layout.release
-        if self.plan.is_congenial and committed(release.counts):
+        if not self.plan.mechanism_stage.measures and committed(release.counts):
             return
         measured, facts = committed(release.measurements), committed(release.facts)
         if measured is None or facts is None:

@@ -71,7 +71,7 @@ def evaluate(folder: Path) -> dict[str, Any]:
     plan = load(release.config)
     spine = Spine.load(release.facts / "spine.parquet")
     truth = read_truth(plan, histograms)
-    noise = {} if plan.is_congenial else measured_rmse(plan, spine, truth, release)
+    noise = measured_rmse(plan, spine, truth, release) if plan.mechanism_stage.measures else {}
     intervals = covered(plan, spine, truth, release)
     planned = {(m.level, m.query.name): m.std_dev for m in plan.measurements}
     rows = []

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from das.evaluation.truth import Truth
 from das.plan.plan import Plan, numbers_per_unit
-from das.schema.counts import SparseCounts, answers_of
 from das.storage.layout import ReleaseFolder
 from das.storage.shards import shards_of
 from geography import Spine
@@ -62,12 +61,11 @@ def covered(plan: Plan, spine: Spine, truth: Truth, release: ReleaseFolder) -> d
         queries = [measurement.query for measurement in plan.at(level)]
         for shard in shards_of(spine, level, numbers_per_unit(plan.at(level))):
             estimates, deviations = _read(shard.path(release.estimates), shard.stop - shard.start)
-            inside = (here.unit >= shard.start) & (here.unit < shard.stop)
-            local = SparseCounts(here.unit[inside] - shard.start, here.cell[inside], here.count[inside])
+            local = here.within(shard.start, shard.stop)
             shown, at = real[shard.start : shard.stop], 0
             for query in queries:
                 columns = slice(at, at + query.size)
-                error = np.abs(estimates[:, columns] - answers_of(query, local, shard.stop - shard.start))[shown]
+                error = np.abs(estimates[:, columns] - local.answers(query, shard.stop - shard.start))[shown]
                 deviation = deviations[:, columns][shown]
                 uncertain = deviation > 0
                 now = Covered(int(uncertain.sum()), int((error <= WIDTH * deviation)[uncertain].sum()))

@@ -12,13 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
-import numpy as np
-
 from das.errors import Problem, UsageError
 from das.evaluation.truth import Compared, compare_counts, queries_of, read_truth
 from das.plan.plan import Plan
 from das.runner import Runner, find_runner
-from das.schema.counts import SparseCounts
+from das.schema.counts import TrueCounts
 from das.storage.files import make_private
 from das.storage.layout import Layout
 from geography import Spine
@@ -42,7 +40,7 @@ class World:
     plans: Mapping[str, Plan]
     histograms: Mapping[str, Path]
     spine: Spine
-    truth: Mapping[str, SparseCounts]
+    truth: Mapping[str, TrueCounts]
 
     @classmethod
     def tabulate(cls, plans: Mapping[str, Plan], home: Path, options: Sequence[str]) -> World:
@@ -61,7 +59,7 @@ class World:
             same = same and Spine.load(histograms[name] / "spine.parquet") == spine
             if same:
                 other = read_truth(plans[name], histograms[name])[plans[first].levels[-1]]
-                same = all(np.array_equal(getattr(leaf, part), getattr(other, part)) for part in leaf.__slots__)
+                same = leaf.equals(other)
             if not same:
                 reason = f"is not about the same data, geography and schema as {first!r}"
                 remedy = "compare plans that differ in strategy or estimation"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from das.plan.plan import Plan, numbers_per_unit
 from das.release.measurements import read_measurements
-from das.schema.counts import SparseCounts, answers_of
+from das.schema.counts import ProtectedCounts, TrueCounts
 from das.schema.query import Query, parse_query
 from das.storage.counts import read_counts
 from das.storage.layout import ReleaseFolder
@@ -25,7 +25,7 @@ from geography import Spine
 
 __all__ = ["Compared", "Truth", "compare_counts", "measured_rmse", "queries_of", "read_truth"]
 
-Truth = Mapping[str, SparseCounts]
+Truth = Mapping[str, TrueCounts]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
@@ -59,7 +59,7 @@ class Compared:
         return self.cells - len(self.key)
 
 
-def read_truth(plan: Plan, histograms: Path) -> dict[str, SparseCounts]:
+def read_truth(plan: Plan, histograms: Path) -> dict[str, TrueCounts]:
     """Read the true histograms of every level; where there is no file, there is nobody."""
     truth = {}
     for level in plan.levels:
@@ -67,9 +67,9 @@ def read_truth(plan: Plan, histograms: Path) -> dict[str, SparseCounts]:
         columns = ("unit", "cell", "count")
         if path.exists():
             table = pq.read_table(path, columns=list(columns))
-            truth[level] = SparseCounts(*(np.asarray(table[name], dtype=np.int64) for name in columns))
+            truth[level] = TrueCounts(*(np.asarray(table[name], dtype=np.int64) for name in columns))
         else:
-            truth[level] = SparseCounts(*(np.zeros(0, dtype=np.int64) for _ in columns))
+            truth[level] = TrueCounts.nobody()
     return truth
 
 
@@ -101,11 +101,10 @@ def measured_rmse(plan: Plan, spine: Spine, truth: Truth, release: ReleaseFolder
         real, here = spine.real(level), truth[level]
         for shard in shards_of(spine, level, numbers_per_unit(plan.at(level))):
             values, at = read_measurements(plan, level, shard.path(release.measurements)), 0
-            inside = (here.unit >= shard.start) & (here.unit < shard.stop)
-            local = SparseCounts(here.unit[inside] - shard.start, here.cell[inside], here.count[inside])
+            local = here.within(shard.start, shard.stop)
             for measurement in plan.at(level):
                 query = measurement.query
-                noise = values[:, at : at + query.size] - answers_of(query, local, shard.stop - shard.start)
+                noise = values[:, at : at + query.size] - local.answers(query, shard.stop - shard.start)
                 shown = noise[real[shard.start : shard.stop]].astype(np.float64)
                 name = level, query.name
                 squares[name] = squares.get(name, 0.0) + float((shown * shown).sum())
@@ -115,7 +114,7 @@ def measured_rmse(plan: Plan, spine: Spine, truth: Truth, release: ReleaseFolder
 
 
 def _compared(
-    level: str, query: Query, real: NDArray[np.bool_], truth: SparseCounts, published: SparseCounts
+    level: str, query: Query, real: NDArray[np.bool_], truth: TrueCounts, published: ProtectedCounts
 ) -> Compared:
     (true_key, true_count), (shown_key, shown_count) = (_keyed(query, real, side) for side in (truth, published))
     key, place = np.unique(np.concatenate([true_key, shown_key]), return_inverse=True)
@@ -130,7 +129,9 @@ def _compared(
     )
 
 
-def _keyed(query: Query, real: NDArray[np.bool_], counts: SparseCounts) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _keyed(
+    query: Query, real: NDArray[np.bool_], counts: TrueCounts | ProtectedCounts
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     shown = real[counts.unit]
     key = counts.unit[shown] * query.size + query.group_of(counts.cell[shown])
     return key, counts.count[shown]

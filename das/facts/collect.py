@@ -54,8 +54,8 @@ def facts_of(plan: Plan, spine: Spine, true_answers: TrueAnswers | None) -> Fact
         The facts contradict one another, or leave open whether the counts of every parent can be split.
     """
     declared = _declared(plan, spine, true_answers)
-    # The congenial engine never splits what it has drawn without knowing how: its messages hold all that is below.
-    wanted = plan.settings.estimate.split == "guaranteed" and not plan.is_congenial
+    # The congenial method never splits what it has drawn without knowing how: its messages hold all that is below.
+    wanted = plan.settings.estimate.split == "guaranteed" and plan.mechanism_stage.measures
     if true_answers is not None and wanted:
         return require_agreement(declared, spine)
     # Without the invariants nobody can say whether parents can be split, and perhaps nobody needs to.

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from das.errors import InputError, Problem
 from das.plan.constraint import Published
 from das.plan.load import load
-from das.schema.counts import answers_of
 from das.schema.limits import NO_LIMIT
 from das.schema.query import Query, parse_query
 from das.schema.schema import SchemaError
@@ -51,7 +50,7 @@ def released_answers(published: Published, path: Path, spine: Spine, problems: l
         raise InputError(Problem(published.source, str(error), "name a query that both schemas have")) from None
     whole = Spine.load(folder.facts / "spine.parquet")
     counts = read_counts(whole, published.level, folder.counts / f"{published.level}.parquet")
-    answers = answers_of(theirs, counts, whole.size(published.level))
+    answers = counts.answers(theirs, whole.size(published.level))
     unit = whole.locate(published.level, spine.geocodes(published.level))
     here = spine.real(published.level)
     source = Source(published.source)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import isqrt
+from math import isqrt, pi, sqrt
+from typing import ClassVar
 
+from das.accounting.events import GaussianEvent
 from das.noise.bernoulli import bernoulli_exp
 from das.noise.discrete_laplace import DiscreteLaplace
 from das.noise.interval_arithmetic import Weights, enclose_tails, relative_bits
@@ -36,12 +38,29 @@ class DiscreteGaussian(TwoSidedNoise):
     das.errors.ConfigError: sigma2: 0 is not positive; noise needs a parameter above zero
     """
 
+    column: ClassVar[str] = "sigma2"
+    continuous_error: ClassVar[float] = sqrt(2 / pi)
+
     sigma2: Fraction
     weights: Weights = field(init=False, repr=False, compare=False)
 
     def __init__(self, sigma2: Rational) -> None:
         object.__setattr__(self, "sigma2", positive_rational(sigma2, "sigma2"))
         object.__setattr__(self, "weights", Weights(quadratic=1 / (2 * self.sigma2), linear=Fraction(0)))
+
+    @classmethod
+    def spending(cls, cost: Fraction, *, l1: int, l2_squared: int) -> DiscreteGaussian:
+        """Return the noise with rho = cost: sigma2 = l2_squared / (2 rho) (Bun and Steinke 2016)."""
+        return cls(Fraction(l2_squared) / (2 * cost))
+
+    @property
+    def parameter(self) -> Fraction:
+        """The exact sigma2."""
+        return self.sigma2
+
+    def event(self, level: str, query: str) -> GaussianEvent:
+        """Return the accountant's event: Gaussian noise on the integers."""
+        return GaussianEvent(level=level, query=query, sigma2=self.sigma2)
 
     @property
     def name(self) -> str:

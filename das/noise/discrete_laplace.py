@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import sqrt
+from typing import ClassVar
 
+from das.accounting.events import LaplaceEvent
 from das.noise.bernoulli import bernoulli, bernoulli_exp, uniform_below
 from das.noise.interval_arithmetic import Weights, enclose_exp_minus, relative_bits
 from das.noise.rational import Rational, positive_rational
@@ -28,12 +31,29 @@ class DiscreteLaplace(TwoSidedNoise):
     ('discrete-laplace(scale=5/2)', Fraction(2, 5), 12.334658)
     """
 
+    column: ClassVar[str] = "scale"
+    continuous_error: ClassVar[float] = sqrt(1 / 2)
+
     scale: Fraction
     weights: Weights = field(init=False, repr=False, compare=False)
 
     def __init__(self, scale: Rational) -> None:
         object.__setattr__(self, "scale", positive_rational(scale, "scale"))
         object.__setattr__(self, "weights", Weights(quadratic=Fraction(0), linear=1 / self.scale))
+
+    @classmethod
+    def spending(cls, cost: Fraction, *, l1: int, l2_squared: int) -> DiscreteLaplace:
+        """Return the noise with epsilon = cost: scale = l1 / epsilon."""
+        return cls(Fraction(l1) / cost)
+
+    @property
+    def parameter(self) -> Fraction:
+        """The exact scale."""
+        return self.scale
+
+    def event(self, level: str, query: str) -> LaplaceEvent:
+        """Return the accountant's event: double-geometric noise on the integers."""
+        return LaplaceEvent(level=level, query=query, scale=self.scale)
 
     @property
     def name(self) -> str:

@@ -1,26 +1,49 @@
-"""What the discrete Gaussian and the discrete Laplace have in common: symmetric weights on the integers."""
+"""A mechanism: symmetric integer noise that states its own parameter, its column and its event for the accountant."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from fractions import Fraction
-from typing import ClassVar
+from math import sqrt
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from das.accounting.events import Event
 from das.noise.interval_arithmetic import Weights, enclose_exp_minus, enclose_tails, probability_of_zero, relative_bits
 from das.noise.stream import Bits, Bundle
 from das.noise.table import as_int64, table_of
 
 
 class TwoSidedNoise(ABC):
-    """A distribution with weights exp(-(quadratic k^2 + linear |k|)): probabilities, and exact draws."""
+    """A distribution with weights exp(-(quadratic k^2 + linear |k|)): probabilities, exact draws, and what they cost.
+
+    Whoever writes, reads or accounts a measurement asks the mechanism; nobody asks which mechanism it is.
+    """
 
     __slots__ = ()
 
     weights: Weights
     status: ClassVar[str] = "exact"
+    column: ClassVar[str]
+    """Name of the parameter, and of its column in a measurement file."""
+    continuous_error: ClassVar[float]
+    """Mean absolute value over standard deviation of the continuous law, which wide noise approaches."""
+
+    @classmethod
+    @abstractmethod
+    def spending(cls, cost: Fraction, *, l1: int, l2_squared: int) -> Self:
+        """Return the noise that spends exactly ``cost`` on answers of this sensitivity."""
+
+    @property
+    @abstractmethod
+    def parameter(self) -> Fraction:
+        """The exact parameter that ``column`` names."""
+
+    @abstractmethod
+    def event(self, level: str, query: str) -> Event:
+        """Return what the accountant is told of a query that was measured with this noise."""
 
     @property
     @abstractmethod
@@ -34,6 +57,14 @@ class TwoSidedNoise(ABC):
     @abstractmethod
     def draw_one_by_reference(self, bits: Bits) -> int:
         """Return one draw by the published rational-arithmetic algorithm, reading as many bits as it needs."""
+
+    def mean_absolute(self) -> float:
+        """Return the mean absolute value of a draw, for reading; beyond 60 standard deviations nothing shows."""
+        std_dev = sqrt(self.variance())
+        if std_dev > 1000:  # the continuous law, to one part in a million
+            return std_dev * self.continuous_error
+        k = np.arange(1, int(60 * std_dev) + 20)
+        return float(2 * (k * np.exp(self.log_pmf(k))).sum())
 
     def pmf(self, k: int) -> float:
         """Return P(X = k), the double nearest to it."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from das.accounting.events import Event, GaussianEvent, LaplaceEvent
 from das.accounting.hierarchy import HierarchicalPlan, Maps
-from das.noise.discrete_gaussian import DiscreteGaussian
-from das.plan.plan import Mechanism, Plan
+from das.plan.plan import Plan
 from das.schema.query import Query
 from geography import Spine
 
@@ -27,7 +25,7 @@ def hierarchical_plan(plan: Plan, spine: Spine | None = None, *, several: list[s
         units=tuple(counted),
         attributes=tuple(zip(plan.schema.names, plan.schema.shape, strict=True)),
         queries={name: _maps(query) for name, query in queries.items()},
-        events=tuple(_event(m.level, m.query.name, m.mechanism) for m in plan.measurements),
+        events=tuple(m.mechanism.event(m.level, m.query.name) for m in plan.measurements),
         invariants=tuple((i.level, i.query.name) for i in plan.invariants),
         bounds=tuple(dict.fromkeys((b.level, b.query.name) for b in plan.bounds)),
         possible=np.asarray(plan.schema.possible).reshape(plan.schema.shape),
@@ -36,9 +34,3 @@ def hierarchical_plan(plan: Plan, spine: Spine | None = None, *, several: list[s
 
 def _maps(query: Query) -> Maps:
     return tuple(None if f.is_everything else tuple(f.group_of.tolist()) for f in query.factors)
-
-
-def _event(level: str, query: str, noise: Mechanism) -> Event:
-    if isinstance(noise, DiscreteGaussian):
-        return GaussianEvent(level=level, query=query, sigma2=noise.sigma2)
-    return LaplaceEvent(level=level, query=query, scale=noise.scale)

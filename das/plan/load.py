@@ -42,8 +42,8 @@ def load(path: str | Path) -> Plan:
     if problems.found:
         raise ConfigError(problems.found)
     plan = Plan(settings=Settings.model_validate(content), source=source, **resolved)
-    if plan.is_congenial:
-        tree_of(plan)  # refuses what is no tree of counts
+    if plan.mechanism_stage.sampler:
+        tree_of(plan)  # refuses what is not a tree of counts
     return plan
 
 

@@ -9,21 +9,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from das.accounting.conversion import epsilon_upper
 from das.exact import digest_of, float_upper
-from das.noise.discrete_gaussian import DiscreteGaussian
-from das.noise.discrete_laplace import DiscreteLaplace
+from das.noise.mechanisms import FRAMEWORKS, Mechanism
 from das.plan import describe
 from das.plan.constraint import Bound, Invariant, Published
+from das.plan.mechanism_stage import BY_METHOD, MechanismStage
 from das.plan.settings import Settings
 from das.schema.query import Neighbours, Query
 from das.schema.schema import Schema
 
-__all__ = ["Measurement", "Mechanism", "Plan", "mechanism_for", "numbers_per_unit"]
-
-Mechanism = DiscreteGaussian | DiscreteLaplace
+__all__ = ["Measurement", "Plan", "mechanism_for", "numbers_per_unit"]
 
 
 @dataclass(frozen=True)
@@ -39,8 +35,7 @@ class Measurement:
     @property
     def parameter(self) -> str:
         """The noise parameter as an exact text."""
-        noise = self.mechanism
-        return str(noise.sigma2 if isinstance(noise, DiscreteGaussian) else noise.scale)
+        return str(self.mechanism.parameter)
 
     @property
     def std_dev(self) -> float:
@@ -49,12 +44,8 @@ class Measurement:
 
     @property
     def expected_error(self) -> float:
-        """Mean absolute noise of one answer, for reading; what lies beyond 60 standard deviations does not show."""
-        if self.std_dev > 1000:  # the continuous law, to one part in a million
-            gaussian = isinstance(self.mechanism, DiscreteGaussian)
-            return self.std_dev * math.sqrt(2 / math.pi if gaussian else 1 / 2)
-        k = np.arange(1, int(60 * self.std_dev) + 20)
-        return float(2 * (k * np.exp(self.mechanism.log_pmf(k))).sum())
+        """Mean absolute noise of one answer, for reading."""
+        return self.mechanism.mean_absolute()
 
 
 def mechanism_for(framework: str, cost: Fraction, query: Query, neighbours: Neighbours) -> Mechanism:
@@ -64,9 +55,7 @@ def mechanism_for(framework: str, cost: Fraction, query: Query, neighbours: Neig
     Pure DP: the discrete Laplace loses ε = Δ₁ / scale.
     """
     sensitivity = query.sensitivity(neighbours, units=2)
-    if framework == "zcdp":
-        return DiscreteGaussian(Fraction(sensitivity.l2_squared) / (2 * cost))
-    return DiscreteLaplace(Fraction(sensitivity.l1) / cost)
+    return FRAMEWORKS[framework].spending(cost, l1=sensitivity.l1, l2_squared=sensitivity.l2_squared)
 
 
 @dataclass(frozen=True)
@@ -138,9 +127,9 @@ class Plan:
         return replace(self, settings=settings, measurements=tuple(scaled))
 
     @property
-    def is_congenial(self) -> bool:
-        """Whether noise is conditioned to conform, so that the counts themselves are what the mechanism releases."""
-        return self.settings.estimate.method == "congenial"
+    def mechanism_stage(self) -> MechanismStage:
+        """What the mechanism of the configured method releases, and how it is accounted."""
+        return BY_METHOD[self.settings.estimate.method]
 
     def at(self, level: str) -> tuple[Measurement, ...]:
         """The measurements of one level, in the strategy's order."""
@@ -205,7 +194,7 @@ class Plan:
             "invariants": [[i.level, i.query.name, i.reason] for i in self.invariants],
             "bounds": [[b.level, b.query.name, b.sense, b.source, b.factor] for b in self.bounds],
             # Conditioning is part of the mechanism; what estimation does with measurements is not.
-            **({"conditioned": True} if self.is_congenial else {}),
+            **({"conditioned": True} if self.mechanism_stage.sampler else {}),
         }
 
     @cached_property

@@ -20,8 +20,9 @@ from das.accounting.conditioned_tree import PROMISED, conditioned_on_tree
 from das.accounting.policies import guarantee
 from das.errors import ConfigError, Problem
 from das.noise.interval_arithmetic import is_tabled
+from das.noise.mechanisms import Mechanism
 from das.plan.for_accountant import hierarchical_plan
-from das.plan.plan import Mechanism, Plan
+from das.plan.plan import Plan
 from das.schema.query import Neighbours, Query, parse_query
 from geography import Spine
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from das.accounting.conditioned_tree import PROMISED, TreeSampler, conditioned_on_tree
+from das.accounting.conditioned_tree import TreeSampler, conditioned_on_tree
 from das.accounting.conversion import epsilon_upper
 from das.accounting.events import LaplaceEvent, NotSupported
 from das.accounting.hierarchy import HierarchicalPlan
@@ -59,8 +59,7 @@ def account(plan: Plan, spine: Spine | None = None) -> Account:
         except ProblemsFound:
             spine = None
     whole = hierarchical_plan(plan, spine, several=about.get("several"))
-    sampler = PROMISED if plan.is_congenial else None
-    found = account_of(whole, plan.settings.privacy.delta, sampler)
+    found = account_of(whole, plan.settings.privacy.delta, plan.mechanism_stage.sampler)
     if plan.settings.privacy.neighbours is Neighbours.ADD_REMOVE:
         found |= _presence(plan)
     if "split" in about:

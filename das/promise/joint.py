@@ -59,7 +59,7 @@ def joint_account(sources: list[Source]) -> Account:
     frameworks = {plan.framework for plan in plans}
     if len(frameworks) > 1:
         raise UsageError(Problem("releases", "they use different frameworks", "account zCDP and pure releases apart"))
-    if any(plan.is_congenial for plan in plans):
+    if any(plan.mechanism_stage.sampler for plan in plans):
         # What is proved of conditioned noise is proved for moves of its own tree; other invariants allow other moves.
         raise UsageError(
             Problem("releases", "one of them conditions its noise", "account a congenial release by itself")

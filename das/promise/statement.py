@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from das.accounting.conditioned_tree import PROMISED
+from das.accounting.conditioned_tree import TreeSampler
 from das.plan.plan import Plan
 from das.plan.tree_of_counts import tree_of
 from das.promise.account import Account
@@ -58,7 +58,7 @@ def statement_of(plan: Plan, account: Account, *, facts_digest: str, charged: Fr
             }
             for b in plan.bounds
         ],
-        **({"conditioned": _conditioned(plan)} if plan.is_congenial else {}),
+        **({"conditioned": _conditioned(plan, sampler)} if (sampler := plan.mechanism_stage.sampler) else {}),
         "published": [
             {"query": p.query.name, "level": p.level, "source": p.source, "reason": p.reason} for p in plan.published
         ],
@@ -68,15 +68,15 @@ def statement_of(plan: Plan, account: Account, *, facts_digest: str, charged: Fr
     }
 
 
-def _conditioned(plan: Plan) -> dict[str, Any]:
-    """What the congenial engine did to the noise, and how exactly."""
+def _conditioned(plan: Plan, sampler: TreeSampler) -> dict[str, Any]:
+    """How the noise was conditioned, and how exactly."""
     return {
-        "method": "congenial",
+        "method": plan.settings.estimate.method,
         "given": "counts add up along the tree, are not negative, and keep the public facts",
         "tree": tree_of(plan).explain(),
         "sampler": {
-            "total_variation": str(PROMISED.total_variation),
-            "log_ratio": str(PROMISED.log_ratio),
+            "total_variation": str(sampler.total_variation),
+            "log_ratio": str(sampler.log_ratio),
             "status": "proved",
         },
         "nominal_is_of": "the noise before it was conditioned",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from das.errors import Problem
 from das.plan.plan import Plan
 from das.records.read import Batch
-from das.schema.counts import SparseCounts, merge
+from das.schema.counts import TrueCounts
 from das.schema.limits import NO_LIMIT
 from geography.problem_list import AS_TEXT, Source, listed, nearest
 from geography.spine import Spine
@@ -22,7 +22,7 @@ __all__ = ["encode"]
 NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
 
 
-def encode(batch: Batch, plan: Plan, spine: Spine, file: str) -> tuple[SparseCounts, list[Problem]]:
+def encode(batch: Batch, plan: Plan, spine: Spine, file: str) -> tuple[TrueCounts, list[Problem]]:
     """Place the rows of a batch; rows that do not fit come back as problems and are not counted."""
     source = Source(file, first_row=batch.first_row)
     problems: list[Problem] = []
@@ -46,12 +46,12 @@ def encode(batch: Batch, plan: Plan, spine: Spine, file: str) -> tuple[SparseCou
     impossible = np.flatnonzero(good & (count > 0) & ~plan.schema.possible[cell])
     problems += _impossible(impossible, plan, cell, source)
     good[impossible] = False
-    return merge([SparseCounts(leaf[good], cell[good], count[good])], plan.schema.size), problems
+    return TrueCounts.sum_of([TrueCounts(leaf[good], cell[good], count[good])], plan.schema.size), problems
 
 
 def _encode_wide(
     table: pa.Table, plan: Plan, leaf: NDArray[np.int64], source: Source, problems: list[Problem]
-) -> tuple[SparseCounts, list[Problem]]:
+) -> tuple[TrueCounts, list[Problem]]:
     parts = []
     for spec in plan.settings.input.cell:
         labels = [plan.schema.attribute(name).labels.index(spec.labels[name]) for name in plan.schema.names]
@@ -72,8 +72,8 @@ def _encode_wide(
         if not plan.schema.possible[cell] and (count > 0).any():
             problems += _impossible(np.flatnonzero(count > 0), plan, np.full(len(count), cell), source)
         good = (leaf >= 0) & (count >= 0)
-        parts.append(SparseCounts(leaf[good], np.full(int(good.sum()), cell, dtype=np.int64), count[good]))
-    return merge(parts, plan.schema.size), problems
+        parts.append(TrueCounts(leaf[good], np.full(int(good.sum()), cell, dtype=np.int64), count[good]))
+    return TrueCounts.sum_of(parts, plan.schema.size), problems
 
 
 def _leaves(table: pa.Table, plan: Plan, spine: Spine, source: Source, problems: list[Problem]) -> NDArray[np.int64]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 
-from das.accounting.events import Event, GaussianEvent, LaplaceEvent, NotSupported
+from das.accounting.events import Event, NotSupported
 from das.accounting.hierarchy import HierarchicalPlan, finest_invariant
 from das.accounting.vacuity import nested_vacuity
+from das.errors import BudgetError, Problem
 from das.facts.file import read_facts
+from das.noise.mechanisms import MECHANISMS, mechanism_of
 from das.plan.plan import Plan, numbers_per_unit
 from das.schema.query import parse_query
 from das.storage.counts import stated_noise
@@ -24,27 +27,30 @@ __all__ = ["emptied_cells", "measured_events", "vacuity_of"]
 
 def measured_events(plan: Plan, release: ReleaseFolder) -> list[Event]:
     """List each (level, query) with the exact noise parameter that its file states."""
-    if plan.is_congenial:
-        return _drawn_events(plan, release)
-    events: list[Event] = []
-    for level in plan.levels:
-        folder = release.measurements / f"{level}.parquet"
-        gaussian = "sigma2" in pq.ParquetDataset(folder).schema.names
-        table = pq.read_table(folder, columns=["query", "sigma2" if gaussian else "scale"])
-        for query, parameter in dict.fromkeys(zip(*(column.to_pylist() for column in table.columns), strict=True)):
-            events.append(_event(level, query, "sigma2" if gaussian else "scale", parameter))
-    return events
+    stated = _STATED[plan.mechanism_stage.folder]
+    return [
+        mechanism_of(column, value).event(*measured)
+        for level in plan.levels
+        for *measured, column, value in stated(level, release.mechanism(plan) / f"{level}.parquet")
+    ]
 
 
-def _drawn_events(plan: Plan, release: ReleaseFolder) -> list[Event]:
-    """What the workers wrote beside the counts of each level: the noise that they conditioned."""
-    return [_event(*noise) for level in plan.levels for noise in stated_noise(release.counts / f"{level}.parquet")]
+def _stated_by_column(level: str, path: Path) -> list[list[str]]:
+    """Level, query, column and parameter of each query, as the rows of a measurement file state them."""
+    columns = [name for name in pq.ParquetDataset(path).schema.names if name in MECHANISMS]
+    if len(columns) != 1:
+        reason = f"states {' and '.join(columns) or 'no parameter'} of a known mechanism, and must state one"
+        raise BudgetError(Problem(path.name, reason, "do not publish; find out what ran"))
+    table = pq.read_table(path, columns=["query", *columns])
+    rows = dict.fromkeys(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    return [[level, query, columns[0], parameter] for query, parameter in rows]
 
 
-def _event(level: str, query: str, parameter: str, value: str) -> Event:
-    if parameter == "sigma2":
-        return GaussianEvent(level=level, query=query, sigma2=Fraction(value))
-    return LaplaceEvent(level=level, query=query, scale=Fraction(value))
+_STATED: dict[str, Callable[[str, Path], list[list[str]]]] = {
+    "measurements": _stated_by_column,
+    "counts": lambda level, path: stated_noise(path),
+}
+"""How the files of a mechanism's folder state their noise."""
 
 
 def vacuity_of(plan: Plan, whole: HierarchicalPlan, spine: Spine, release: ReleaseFolder) -> dict[str, Any]:

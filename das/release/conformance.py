@@ -13,7 +13,7 @@ from das.errors import Problem
 from das.facts.fact import limits_of
 from das.facts.file import read_facts
 from das.plan.plan import Plan, numbers_per_unit
-from das.schema.counts import SparseCounts, answers_of
+from das.schema.counts import ProtectedCounts
 from das.storage.counts import read_counts
 from das.storage.layout import ReleaseFolder
 from das.storage.shards import shards_of
@@ -47,7 +47,7 @@ def conformance_problems(plan: Plan, release: ReleaseFolder) -> Iterator[Problem
             yield Problem(f"counts at {below}", f"do not sum to those at {above}")
 
 
-def _limits(plan: Plan, release: ReleaseFolder, spine: Spine, level: str, counts: SparseCounts) -> Iterator[Problem]:
+def _limits(plan: Plan, release: ReleaseFolder, spine: Spine, level: str, counts: ProtectedCounts) -> Iterator[Problem]:
     below = plan.levels[plan.levels.index(level) :]
     known = any(fact.level in below for facts in (plan.invariants, plan.bounds, plan.published) for fact in facts)
     for shard in shards_of(spine, level, numbers_per_unit(plan.at(level))):
@@ -56,15 +56,14 @@ def _limits(plan: Plan, release: ReleaseFolder, spine: Spine, level: str, counts
             if known:
                 yield Problem(f"facts at {level}", "are missing, so that nobody can check them")
             continue
-        inside = (counts.unit >= shard.start) & (counts.unit < shard.stop)
-        local = SparseCounts(counts.unit[inside] - shard.start, counts.cell[inside], counts.count[inside])
+        local = counts.within(shard.start, shard.stop)
         for limit in limits_of(read_facts(plan, path), slice(None)):
-            answers = answers_of(limit.query, local, shard.stop - shard.start)
+            answers = local.answers(limit.query, shard.stop - shard.start)
             if ((answers < limit.lower) | (answers > limit.upper)).any():
                 yield Problem(f"counts at {level}", f"break an invariant or a bound on {limit.query.name!r}")
 
 
-def _matrix(unit: NDArray[np.int64], counts: SparseCounts, units: int, plan: Plan) -> sparse.csr_array:
+def _matrix(unit: NDArray[np.int64], counts: ProtectedCounts, units: int, plan: Plan) -> sparse.csr_array:
     matrix = sparse.csr_array((counts.count, (unit, counts.cell)), shape=(units, plan.schema.size))
     matrix.sum_duplicates()
     return matrix

@@ -59,7 +59,7 @@ def write_statement(plan: Plan, release: ReleaseFolder, run: RunRecord) -> None:
         for left in unfinished(path):
             left.unlink()
     stages = [release.facts, release.counts, release.tables, release.microdata]
-    if not plan.is_congenial:
+    if plan.mechanism_stage.measures:
         stages.append(release.measurements)
         if plan.settings.estimate.information == "full":
             stages.append(release.estimates)

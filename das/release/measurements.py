@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from das.noise.discrete_gaussian import DiscreteGaussian
+from das.noise.mechanisms import column_of
 from das.plan.plan import Plan, numbers_per_unit
 
 __all__ = ["read_measurements", "table_of_measurements"]
@@ -41,8 +41,7 @@ def table_of_measurements(plan: Plan, level: str, geocodes: NDArray[np.str_], va
     columns["query_shape"] = pa.array(kept * units, pa.list_(pa.int32()))
     columns["value"] = pa.LargeListArray.from_arrays(offsets, values.reshape(-1)).cast(pa.list_(pa.int64()))
     columns["variance"] = pa.array([m.mechanism.variance() for m in measured] * units, pa.float64())
-    gaussian = all(isinstance(m.mechanism, DiscreteGaussian) for m in measured)
-    columns["sigma2" if gaussian else "scale"] = each_unit([m.parameter for m in measured])
+    columns[column_of(m.mechanism for m in measured)] = each_unit([m.parameter for m in measured])
     return pa.table(columns)
 
 

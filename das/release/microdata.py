@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from das.plan.plan import Plan
-from das.schema.counts import SparseCounts
+from das.schema.counts import ProtectedCounts
 
 __all__ = ["comment_of", "table_of_records"]
 
@@ -27,7 +27,7 @@ def comment_of(plan: Plan, *, seeded: bool) -> str:
     return f"protected records of release {plan.name}, plan {plan.digest[:16]}; no row is a person"
 
 
-def table_of_records(plan: Plan, geocodes: NDArray[np.str_], counts: SparseCounts) -> pa.Table:
+def table_of_records(plan: Plan, geocodes: NDArray[np.str_], counts: ProtectedCounts) -> pa.Table:
     """Repeat each cell as often as it is counted; ``counts.unit`` are positions in ``geocodes``."""
     unit, cell = np.repeat(counts.unit, counts.count), np.repeat(counts.cell, counts.count)
     codes = plan.schema.labels_of(cell)

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from das.noise.discrete_gaussian import DiscreteGaussian
+from das.noise.mechanisms import column_of
 from das.plan.plan import Measurement
-from das.schema.counts import SparseCounts
+from das.schema.counts import ProtectedCounts
 from das.schema.schema import Schema
 from geography import Spine
 
@@ -23,7 +23,7 @@ NOISE = b"das conditioned noise"
 """Key in a counts file's metadata: what was conditioned, where the mechanism drew conforming counts at once."""
 
 
-def table_of_counts(schema: Schema, geocodes: NDArray[np.str_], counts: SparseCounts) -> pa.Table:
+def table_of_counts(schema: Schema, geocodes: NDArray[np.str_], counts: ProtectedCounts) -> pa.Table:
     """Lay out sparse counts, whose units are positions in ``geocodes``, as rows."""
     columns: dict[str, pa.Array] = {
         "geocode": pa.DictionaryArray.from_arrays(pa.array(counts.unit, pa.int32()), pa.array(geocodes.tolist()))
@@ -38,10 +38,7 @@ def table_of_counts(schema: Schema, geocodes: NDArray[np.str_], counts: SparseCo
 
 def with_noise_stated(table: pa.Table, measurements: Iterable[Measurement]) -> pa.Table:
     """Write into a table of drawn counts which noise was conditioned: level, query, parameter and its exact value."""
-    stated = [
-        [m.level, m.query.name, "sigma2" if isinstance(m.mechanism, DiscreteGaussian) else "scale", m.parameter]
-        for m in measurements
-    ]
+    stated = [[m.level, m.query.name, column_of([m.mechanism]), m.parameter] for m in measurements]
     return table.replace_schema_metadata({NOISE: json.dumps(stated).encode()})
 
 
@@ -52,7 +49,7 @@ def stated_noise(path: Path) -> list[list[str]]:
     return [list(noise) for noise in dict.fromkeys(tuple(noise) for part in stated for noise in part)]
 
 
-def read_counts(spine: Spine, level: str, path: Path) -> SparseCounts:
+def read_counts(spine: Spine, level: str, path: Path) -> ProtectedCounts:
     """Read a file, or a folder of parts, of sparse counts; units are positions in the level."""
     table = pq.read_table(path, columns=["geocode", "cell", "count"])
     codes = table["geocode"].combine_chunks()
@@ -63,4 +60,4 @@ def read_counts(spine: Spine, level: str, path: Path) -> SparseCounts:
     known = np.asarray(encoded.dictionary.to_pylist(), dtype=np.str_)
     position = spine.locate(level, known) if len(known) else np.zeros(0, np.int64)
     unit = position[np.asarray(encoded.indices)] if len(known) else np.zeros(0, np.int64)
-    return SparseCounts(unit, np.asarray(table["cell"]), np.asarray(table["count"]))
+    return ProtectedCounts(unit, np.asarray(table["cell"]), np.asarray(table["count"]))

@@ -44,7 +44,7 @@ class ReleaseFolder:
 
     def mechanism(self, plan: Plan) -> Path:
         """What the mechanism itself released: noisy measurements, or counts that conform already."""
-        return self.counts if plan.is_congenial else self.measurements
+        return self.path / plan.mechanism_stage.folder
 
     @property
     def estimates(self) -> Path:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
 
 import apache_beam as beam
 import numpy as np
 from numpy.typing import NDArray
 
-from das.schema.counts import SparseCounts
+from das.schema.counts import ProtectedCounts, TrueCounts
 
-__all__ = ["Arrays", "ArraysCoder", "Join", "Joined", "sparse_arrays", "sparse_counts"]
+__all__ = ["Arrays", "ArraysCoder", "Counts", "Join", "Joined", "sparse_arrays", "sparse_counts"]
 
 
 class Arrays:
@@ -123,11 +124,14 @@ def _by_name(element: tuple[int, Iterable[tuple[str, Arrays]]], names: tuple[str
     return element[0], {name: found[name] for name in names}
 
 
-def sparse_arrays(counts: SparseCounts) -> Arrays:
+Counts = TypeVar("Counts", TrueCounts, ProtectedCounts)
+
+
+def sparse_arrays(counts: TrueCounts | ProtectedCounts) -> Arrays:
     """Sparse counts as an element."""
     return Arrays({"unit": counts.unit, "cell": counts.cell, "count": counts.count})
 
 
-def sparse_counts(arrays: Arrays) -> SparseCounts:
-    """Sparse counts from an element."""
-    return SparseCounts(*(np.asarray(arrays[name], dtype=np.int64) for name in ("unit", "cell", "count")))
+def sparse_counts(kind: type[Counts], arrays: Arrays) -> Counts:
+    """Sparse counts from an element; which kind travels is known where the pipeline is built."""
+    return kind(*(np.asarray(arrays[name], dtype=np.int64) for name in ("unit", "cell", "count")))

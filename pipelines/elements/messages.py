@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from das.estimation.linear.blue import LinearEstimate
-from das.schema.counts import SparseCounts
+from das.schema.counts import ProtectedCounts
 from das.storage.shards import families
 from pipelines.elements.arrays import Arrays
 from pipelines.elements.context import WorkerContext
@@ -42,7 +42,7 @@ def received_from_below(messages: Iterable[Arrays]) -> dict[int, LinearEstimate]
 
 
 def send_down(
-    work: WorkerContext, level: str, unit: NDArray[np.int64], counts: SparseCounts, best: LinearEstimate | None
+    work: WorkerContext, level: str, unit: NDArray[np.int64], counts: ProtectedCounts, best: LinearEstimate | None
 ) -> Iterator[Keyed]:
     """Address the counts and best estimates of consecutive geounits to the parts of ``level`` with their children."""
     part_of_child = np.searchsorted(_starts(work, level), families(work.spine, level)[unit], side="right") - 1

@@ -23,7 +23,7 @@ from das.facts.fact import limits_of
 from das.facts.file import read_facts
 from das.noise.stream import RunKey, Streams
 from das.plan.tree_of_counts import TreeOfCounts, tree_of
-from das.schema.counts import SparseCounts, merge
+from das.schema.counts import ProtectedCounts, TrueCounts
 from das.storage.counts import table_of_counts, with_noise_stated
 from das.storage.files import write_atomically
 from das.storage.shards import Shard, families, parquet_bytes
@@ -79,16 +79,16 @@ class Congenial(beam.PTransform):
         size = work.plan.schema.size
         for position in reversed(range(len(levels))):
             level = levels[position]
-            nobody = [(shard.index, sparse_arrays(merge([], size))) for shard in work.shards(level)]
+            nobody = [(shard.index, sparse_arrays(ProtectedCounts.nobody())) for shard in work.shards(level)]
             room = start | f"room for {level}" >> beam.Create(nobody).with_output_types(Keyed)
             counts = (
                 (counts, room)
                 | f"gather {level}" >> beam.Flatten()
-                | f"add up {level}" >> beam.CombinePerKey(AddUp(size))
+                | f"add up {level}" >> beam.CombinePerKey(AddUp(ProtectedCounts, size))
             )
             written.append(counts | f"write {level}" >> beam.ParDo(WriteDraws(work, level)).with_output_types(str))
             if position:
-                carry = CarryUp(work, level, levels[position - 1])
+                carry = CarryUp(ProtectedCounts, work, level, levels[position - 1])
                 counts = counts | f"carry {level} up" >> beam.ParDo(carry).with_output_types(Keyed)
         return written | beam.Flatten()
 
@@ -111,7 +111,7 @@ class ReadTruth(beam.DoFn):
         for at, parent in enumerate(range(int(first), int(last))):
             mine = slice(cuts[at], cuts[at + 1])
             here = slice(int(offsets[parent]) - shard.start, int(offsets[parent + 1]) - shard.start)
-            found = sparse_arrays(SparseCounts(counts.unit[mine], counts.cell[mine], counts.count[mine]))
+            found = sparse_arrays(counts.rows(mine))
             named = {f">= {limit.query.name}": limit.lower[here] for limit in limits}
             named |= {f"<= {limit.query.name}": limit.upper[here] for limit in limits}
             yield parent, found.with_arrays(Arrays(named))
@@ -133,7 +133,7 @@ class _OfFamily(beam.DoFn):
         offsets = families(spine, self.level)
         first, stop = int(offsets[parent]), int(offsets[parent + 1])
         (found,) = joined["family"]
-        counts, layers = sparse_counts(found), self.layers[self.level]
+        counts, layers = sparse_counts(TrueCounts, found), self.layers[self.level]
         truth, boxes = [], []
         for layer in layers:
             dense = np.zeros((stop - first, layer.query.size), dtype=np.int64)
@@ -266,7 +266,7 @@ class ToCells(beam.DoFn):
         arrays = element[1]
         starts = [shard.start for shard in self.work.shards(self.work.plan.levels[-1])]
         first = int(np.asarray(arrays["children"])[0])
-        counts = SparseCounts(
+        counts = ProtectedCounts(
             np.asarray(arrays["unit"], dtype=np.int64),
             self.cell_of[np.asarray(arrays["answer"])],
             np.asarray(arrays["count"], dtype=np.int64),
@@ -284,9 +284,13 @@ class WriteDraws(beam.DoFn):
     def process(self, element: Keyed) -> Iterator[str]:
         """Yield the file's name."""
         index, arrays = element
-        plan, shard, counts = self.work.plan, self.work.shards(self.level)[index], sparse_counts(arrays)
+        plan, shard, counts = (
+            self.work.plan,
+            self.work.shards(self.level)[index],
+            sparse_counts(ProtectedCounts, arrays),
+        )
         geocodes = self.work.spine.geocodes(self.level)[shard.start : shard.stop]
-        local = SparseCounts(counts.unit - shard.start, counts.cell, counts.count)
+        local = counts.within(shard.start, shard.stop)
         path = shard.path(self.work.partial)
         with reporting_errors(self.work.partial):
             path.parent.mkdir(parents=True, exist_ok=True)

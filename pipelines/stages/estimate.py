@@ -22,7 +22,7 @@ from das.estimation.problem import FamilyEstimate
 from das.facts.file import read_facts
 from das.release.estimates import table_of_estimates
 from das.release.measurements import read_measurements
-from das.schema.counts import SparseCounts
+from das.schema.counts import ProtectedCounts
 from das.storage.counts import table_of_counts
 from das.storage.files import write_atomically
 from das.storage.layout import ReleaseFolder
@@ -180,7 +180,7 @@ class SendDown(beam.DoFn):
         first, children = np.asarray(solved["first"]), np.asarray(solved["children"])
         unit = np.arange(first[0], first[-1] + children[-1])
         best = estimate_of(solved) if self.work.full else None
-        yield from send_down(self.work, self.below, unit, sparse_counts(solved), best)
+        yield from send_down(self.work, self.below, unit, sparse_counts(ProtectedCounts, solved), best)
 
 
 class WriteShard(beam.DoFn):
@@ -194,8 +194,8 @@ class WriteShard(beam.DoFn):
         """Yield the file's name."""
         index, solved = element
         shard, plan = self.work.shards(self.level)[index], self.work.plan
-        counts = sparse_counts(solved)
-        local = SparseCounts(counts.unit - shard.start, counts.cell, counts.count)
+        counts = sparse_counts(ProtectedCounts, solved)
+        local = counts.within(shard.start, shard.stop)
         geocodes = self.work.spine.geocodes(self.level)[shard.start : shard.stop]
         path = shard.path(self.work.partial)
         with reporting_errors(self.work.partial):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import apache_beam as beam
@@ -14,10 +13,10 @@ from numpy.typing import NDArray
 from das.facts.collect import TrueAnswers
 from das.facts.fact import Facts
 from das.facts.file import table_of_facts
+from das.noise.measure import noisy_answers
 from das.noise.stream import RunKey, Streams
-from das.plan.plan import Plan, numbers_per_unit
+from das.plan.plan import numbers_per_unit
 from das.release.measurements import table_of_measurements
-from das.schema.counts import SparseCounts
 from das.schema.query import Query
 from das.storage.files import write_atomically
 from das.storage.shards import Shard, parquet_bytes, parquet_of_row_groups
@@ -26,7 +25,7 @@ from pipelines.stages.tabulate import read_histogram
 from pipelines.workers.errors import reporting_errors
 from pipelines.workers.step_timer import timed
 
-__all__ = ["MeasureShard", "noisy_answers", "true_answers_of", "write_facts"]
+__all__ = ["MeasureShard", "true_answers_of", "write_facts"]
 
 PUBLIC_FILE = 0o644
 
@@ -56,9 +55,8 @@ class MeasureShard(beam.DoFn):
             truth = read_histogram(shard, self.histograms)
 
             def measured(start: int, stop: int) -> pa.Table:
-                piece = replace(shard, start=start, stop=stop)
                 here = geocodes[start - shard.start : stop - shard.start]
-                values = noisy_answers(plan, piece, here, truth, self.streams)
+                values = noisy_answers(plan.at(shard.level), here, truth.within(start, stop), self.streams)
                 return table_of_measurements(plan, shard.level, here, values)
 
             path = shard.path(self.work.partial)
@@ -69,27 +67,6 @@ class MeasureShard(beam.DoFn):
         yield path.name
 
 
-def noisy_answers(
-    plan: Plan, shard: Shard, geocodes: NDArray[np.str_], truth: SparseCounts, streams: Streams
-) -> NDArray[np.int64]:
-    """Answers of each query with its noise: geounits x numbers, queries side by side in the plan's order.
-
-    The truth is sparse and stays so: only the cells that somebody is in are added to the noise.
-    """
-    measurements = plan.at(shard.level)
-    values = np.empty((len(geocodes), numbers_per_unit(measurements)), dtype=np.int64)
-    here = slice(*np.searchsorted(truth.unit, [shard.start, shard.stop]))
-    unit, cell, count = truth.unit[here] - shard.start, truth.cell[here], truth.count[here]
-    at = 0
-    for measurement in measurements:
-        query, noise = measurement.query, measurement.mechanism
-        names = [(shard.level, geocode, query.name, noise.name) for geocode in geocodes.tolist()]
-        values[:, at : at + query.size] = noise.draw(streams.bundle(names), query.size)
-        np.add.at(values.reshape(-1), unit * values.shape[1] + at + query.group_of(cell), count)
-        at += query.size
-    return values
-
-
 def true_answers_of(work: WorkerContext, histograms: Path) -> TrueAnswers:
     """Exact answers for invariants, and for checking that the data obey the declared bounds."""
 
@@ -97,7 +74,9 @@ def true_answers_of(work: WorkerContext, histograms: Path) -> TrueAnswers:
         out = np.zeros((work.spine.size(level), query.size), dtype=np.int64)
         for shard in work.shards(level):
             counts = read_histogram(shard, histograms)
-            np.add.at(out, (counts.unit, query.group_of(counts.cell)), counts.count)
+            out[shard.start : shard.stop] += counts.within(shard.start, shard.stop).answers(
+                query, shard.stop - shard.start
+            )
         return out
 
     return answers

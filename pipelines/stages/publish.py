@@ -18,7 +18,7 @@ from das.plan.geography import areas_of
 from das.plan.plan import Plan
 from das.release.microdata import comment_of, table_of_records
 from das.release.tables import csv_bytes, table_of_answers
-from das.schema.counts import SparseCounts, answers_of
+from das.schema.counts import ProtectedCounts
 from das.schema.query import Query, parse_query
 from das.storage.counts import read_counts
 from das.storage.files import write_atomically
@@ -104,7 +104,7 @@ class PublishTable(beam.DoFn):
             here = slice(run[0].start, run[-1].stop)
             counts = [read_counts(self.work.spine, level, shard.path(self.release.counts)) for shard in run]
             unit, cell, count = (np.concatenate([getattr(c, n) for c in counts]) for n in ("unit", "cell", "count"))
-            yield here, answers_of(query, SparseCounts(unit - here.start, cell, count), here.stop - here.start)
+            yield here, ProtectedCounts(unit - here.start, cell, count).answers(query, here.stop - here.start)
 
 
 def _runs(shards: Sequence[Shard]) -> Iterator[list[Shard]]:
@@ -130,7 +130,7 @@ class PublishRecords(beam.DoFn):
         plan, spine = self.work.plan, self.work.spine
         with reporting_errors(self.work.partial):
             counts = read_counts(spine, shard.level, shard.path(self.release.counts))
-            counts = SparseCounts(counts.unit - shard.start, counts.cell, counts.count)
+            counts = counts.within(shard.start, shard.stop)
             records = table_of_records(plan, spine.geocodes(shard.level)[shard.start : shard.stop], counts)
             name = "records" if shard.of == 1 else f"records-{shard.index:05d}-of-{shard.of:05d}"
             comment = comment_of(plan, seeded=self.seeded)

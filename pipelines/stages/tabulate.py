@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Generic
 
 import apache_beam as beam
 import numpy as np
@@ -14,10 +15,10 @@ import pyarrow.parquet as pq
 from das.errors import InputError
 from das.records.encode import encode
 from das.records.read import Chunk, read
-from das.schema.counts import SparseCounts, merge
+from das.schema.counts import ProtectedCounts, TrueCounts
 from das.storage.files import write_atomically
 from das.storage.shards import Shard, parquet_bytes
-from pipelines.elements.arrays import Arrays, ArraysCoder, sparse_arrays, sparse_counts
+from pipelines.elements.arrays import Arrays, ArraysCoder, Counts, sparse_arrays, sparse_counts
 from pipelines.elements.context import WorkerContext
 from pipelines.workers.errors import report_error, reporting_errors
 from pipelines.workers.step_timer import timed
@@ -41,13 +42,13 @@ class Tabulate(beam.PTransform):
         written = []
         for position in reversed(range(len(levels))):
             level = levels[position]
-            counts = counts | f"add up {level}" >> beam.CombinePerKey(AddUp(self.work.plan.schema.size))
+            counts = counts | f"add up {level}" >> beam.CombinePerKey(AddUp(TrueCounts, self.work.plan.schema.size))
             written.append(
                 counts | f"write {level}" >> beam.ParDo(WriteHistogram(self.work, level)).with_output_types(str)
             )
             if position:
                 counts = counts | f"carry {level} up" >> beam.ParDo(
-                    CarryUp(self.work, level, levels[position - 1])
+                    CarryUp(TrueCounts, self.work, level, levels[position - 1])
                 ).with_output_types(Keyed)
         return written | beam.Flatten()
 
@@ -72,11 +73,13 @@ class PlaceRecords(beam.DoFn):
 
 @beam.typehints.with_input_types(Arrays)
 @beam.typehints.with_output_types(Arrays)
-class AddUp(beam.CombineFn):
+class AddUp(beam.CombineFn, Generic[Counts]):
     """Sum of sparse counts; partial sums travel as raw bytes too, where Beam would pickle what it has no type for."""
 
-    def __init__(self, cells: int) -> None:
-        self.cells = cells
+    kind: type[Counts]
+
+    def __init__(self, kind: type[Counts], cells: int) -> None:
+        self.kind, self.cells = kind, cells
 
     def get_accumulator_coder(self) -> ArraysCoder:
         """Raw bytes."""
@@ -84,7 +87,7 @@ class AddUp(beam.CombineFn):
 
     def create_accumulator(self) -> Arrays:
         """Nothing counted yet."""
-        return sparse_arrays(merge([], self.cells))
+        return sparse_arrays(self.kind.nobody())
 
     def add_input(self, accumulator: Arrays, element: Arrays) -> Arrays:
         """Add one contribution."""
@@ -92,25 +95,28 @@ class AddUp(beam.CombineFn):
 
     def merge_accumulators(self, accumulators: Iterable[Arrays]) -> Arrays:
         """Add several contributions."""
-        return sparse_arrays(merge([sparse_counts(a) for a in accumulators], self.cells))
+        counts = [sparse_counts(self.kind, accumulator) for accumulator in accumulators]
+        return sparse_arrays(self.kind.sum_of(counts, self.cells))
 
     def extract_output(self, accumulator: Arrays) -> Arrays:
         """The sum."""
         return accumulator
 
 
-class CarryUp(beam.DoFn):
+class CarryUp(beam.DoFn, Generic[Counts]):
     """Replace each unit by its parent and split by the parts of the level above."""
 
-    def __init__(self, work: WorkerContext, level: str, above: str) -> None:
-        self.work, self.level, self.above = work, level, above
+    kind: type[Counts]
+
+    def __init__(self, kind: type[Counts], work: WorkerContext, level: str, above: str) -> None:
+        self.kind, self.work, self.level, self.above = kind, work, level, above
 
     @timed(lambda self, element: f"carry up {self.level}")
     def process(self, element: Keyed) -> Iterator[Keyed]:
         """Yield a part's number above and what this part adds to it."""
-        counts = sparse_counts(element[1])
+        counts = sparse_counts(self.kind, element[1])
         raised = replace(counts, unit=self.work.spine.parent(self.level)[counts.unit])
-        yield from _by_shard(merge([raised], self.work.plan.schema.size), self.work.shards(self.above))
+        yield from _by_shard(self.kind.sum_of([raised], self.work.plan.schema.size), self.work.shards(self.above))
 
 
 class WriteHistogram(beam.DoFn):
@@ -123,7 +129,7 @@ class WriteHistogram(beam.DoFn):
     def process(self, element: Keyed) -> Iterator[str]:
         """Yield the file's name."""
         index, arrays = element
-        counts = sparse_counts(arrays)
+        counts = sparse_counts(TrueCounts, arrays)
         path = self.work.shards(self.level)[index].path(self.work.partial)
         path.parent.mkdir(parents=True, exist_ok=True)
         table = pa.table({"unit": counts.unit, "cell": counts.cell, "count": counts.count})
@@ -132,19 +138,19 @@ class WriteHistogram(beam.DoFn):
         yield path.name
 
 
-def read_histogram(shard: Shard, folder: Path) -> SparseCounts:
+def read_histogram(shard: Shard, folder: Path) -> TrueCounts:
     """Read a part's true counts; a part without a file has nobody in it."""
     path = shard.path(folder)
     if not path.exists():
-        return merge([], 1)
+        return TrueCounts.nobody()
     table = pq.read_table(path)
-    return SparseCounts(*(np.asarray(table[name]) for name in ("unit", "cell", "count")))
+    return TrueCounts(*(np.asarray(table[name]) for name in ("unit", "cell", "count")))
 
 
-def _by_shard(counts: SparseCounts, shards: tuple[Shard, ...]) -> Iterator[Keyed]:
+def _by_shard(counts: TrueCounts | ProtectedCounts, shards: tuple[Shard, ...]) -> Iterator[Keyed]:
     starts = np.array([shard.start for shard in shards] + [shards[-1].stop], dtype=np.int64)
     cuts = np.searchsorted(counts.unit, starts)
     for index in range(len(shards)):
         here = slice(cuts[index], cuts[index + 1])
         if cuts[index + 1] > cuts[index]:
-            yield index, sparse_arrays(SparseCounts(counts.unit[here], counts.cell[here], counts.count[here]))
+            yield index, sparse_arrays(counts.rows(here))

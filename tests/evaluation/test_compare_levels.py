@@ -81,7 +81,7 @@ def test_the_matched_plan_promises_no_more_and_hardly_less(
     by_name = {each.name: each for each in contenders_of(plan)}
     measured, matched = by_name["measured"], by_name[MATCHED]
     assert measured.plan == plan  # it is the config's own
-    assert matched.plan.is_congenial
+    assert matched.plan.mechanism_stage.sampler
     assert measured.epsilon == promised(plan) == effective_epsilon(plan, spine_of(plan))
     assert matched.epsilon == promised(matched.plan) <= measured.epsilon
     more = matched.plan.with_budget(matched.plan.budget * Fraction(100_001, 100_000))

@@ -209,7 +209,7 @@ def test_presence_is_not_promised_by_conditioned_noise(home: Path) -> None:
     text = (home / "config.toml").read_text()
     bare = text[: text.index("[[invariant]]")].replace('"replace"', '"add-remove"').replace(MIXED, 'detailed = "1"\n')
     (home / "presence.toml").write_text(bare)
-    assert not das.load(home / "presence.toml").is_congenial
+    assert das.load(home / "presence.toml").mechanism_stage.measures
     (home / "presence.toml").write_text(bare + '[estimate]\nmethod = "congenial"\n')
     with pytest.raises(ConfigError, match="not accounted"):
         das.load(home / "presence.toml")

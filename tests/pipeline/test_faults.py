@@ -288,7 +288,9 @@ def test_a_worker_ends_when_its_lease_is_over(tmp_path: Path) -> None:
 
 
 def test_a_worker_ends_with_its_parent() -> None:
-    code = "import time, pipelines.workers.lifetime as l; l.exit_when_run_ends(None); print(1, flush=True); time.sleep(99)"
+    code = (
+        "import time, pipelines.workers.lifetime as l; l.exit_when_run_ends(None); print(1, flush=True); time.sleep(99)"
+    )
     shell = subprocess.Popen(
         ["sh", "-c", '"$0" -c "$1" & echo $!; wait', sys.executable, code], stdout=subprocess.PIPE, text=True
     )

@@ -13,10 +13,11 @@ import pytest
 from numpy.typing import NDArray
 
 import das
+from das.noise.measure import noisy_answers
 from das.noise.stream import RunKey
 from das.runner import find_runner
 from pipelines.elements.context import WorkerContext
-from pipelines.stages.measure import MeasureShard, noisy_answers
+from pipelines.stages.measure import MeasureShard
 from pipelines.stages.tabulate import read_histogram
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def drawn(request: pytest.FixtureRequest) -> tuple[World, Noise]:
     for number in range(KEYS[plan.name]):
         streams = RunKey.for_testing(f"key {number}").streams(plan.digest.encode())
         for part, histogram in parts:
-            values = noisy_answers(plan, part, work.spine.geocodes(part.level), histogram, streams)
+            values = noisy_answers(plan.at(part.level), work.spine.geocodes(part.level), histogram, streams)
             for m in plan.at(part.level):
                 answers, values = np.split(values, [m.query.size], axis=1)
                 noise[m.level, m.query.name].append((answers - truth[m.level, m.query.name]).reshape(-1))

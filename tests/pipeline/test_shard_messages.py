@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from das.estimation.linear.blue import LinearEstimate, pool
-from das.schema.counts import SparseCounts
+from das.schema.counts import ProtectedCounts
 from das.storage import shards
 from das.storage.layout import ReleaseFolder
 from das.storage.shards import families
@@ -57,7 +57,7 @@ def test_down(work: WorkerContext, with_best: bool) -> None:
     assert any(len(work.shards(level)) > 1 for level in work.plan.levels[1:])
     for above, level in pairwise(work.plan.levels):
         units = work.spine.size(above)
-        counts = SparseCounts(np.repeat(np.arange(units), 2)[1:], np.arange(2 * units - 1), np.arange(1, 2 * units))
+        counts = ProtectedCounts(np.repeat(np.arange(units), 2)[1:], np.arange(2 * units - 1), np.arange(1, 2 * units))
         best = some_knowledge(units, 8) if with_best else None
         offsets, arrived = families(work.spine, level), set()
         for index, message in send_down(work, level, np.arange(units), counts, best):

@@ -32,7 +32,7 @@ from das.errors import BudgetError, InputError
 from das.noise.stream import RunKey
 from das.records.read import Batch
 from das.runner import find_runner
-from das.schema.counts import SparseCounts
+from das.schema.counts import TrueCounts
 from das.storage.ledger import Ledger
 from pipelines.elements.arrays import Arrays, ArraysCoder, sparse_arrays
 from pipelines.elements.context import WorkerContext
@@ -264,7 +264,7 @@ def test_nor_by_a_worker_process(runner: str, starter: Path, tmp_path: Path) -> 
 
 
 def test_elements_do_not_show_what_they_carry() -> None:
-    counts = SparseCounts(np.array([0]), np.array([1]), np.array([PLANTED]))
+    counts = TrueCounts(np.array([0]), np.array([1]), np.array([PLANTED]))
     batch = Batch(pa.table({"count": [PLANTED]}), 1)
     for element in (counts, sparse_arrays(counts), batch, RunKey(b"7919" * 8)):
         for text in (repr(element), str(element), f"{element}", f"{[element]}"):

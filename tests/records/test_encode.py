@@ -21,7 +21,7 @@ from das.plan.geography import spine_of
 from das.plan.plan import Plan
 from das.records.encode import encode
 from das.records.read import chunks, read
-from das.schema.counts import SparseCounts, merge
+from das.schema.counts import TrueCounts
 
 Country = Any
 UNITS = ("01001", "01002", "02001", "02003", "11001")
@@ -42,7 +42,7 @@ def place(plan: Plan) -> tuple[Counter[tuple[str, str, str]], list[str]]:
             counts, problems = encode(batch, plan, spine, chunk.name)
             parts.append(counts)
             found += [str(problem) for problem in problems]
-    whole = merge(parts, plan.schema.size)
+    whole = TrueCounts.sum_of(parts, plan.schema.size)
     pairs = list(zip(whole.unit.tolist(), whole.cell.tolist(), strict=True))
     assert pairs == sorted(set(pairs)), "ascending, each pair once"
     assert (whole.count > 0).all()
@@ -166,8 +166,8 @@ def test_several_geocode_columns_are_joined_and_codes_translated(country: Countr
 @settings(max_examples=50)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(0, 5)), max_size=8), max_size=4))
 def test_merging_adds_sparse_counts(parts: list[list[tuple[int, int, int]]]) -> None:
-    encoded = [SparseCounts(*(np.array([row[i] for row in part], dtype=np.int64) for i in range(3))) for part in parts]
-    found = merge(encoded, cells=5)
+    encoded = [TrueCounts(*(np.array([row[i] for row in part], dtype=np.int64) for i in range(3))) for part in parts]
+    found = TrueCounts.sum_of(encoded, cells=5)
     expected: Counter[tuple[int, int]] = Counter()
     for part in parts:
         for unit, cell, count in part:
@@ -178,7 +178,7 @@ def test_merging_adds_sparse_counts(parts: list[list[tuple[int, int, int]]]) -> 
 
 
 def test_true_counts_do_not_show_themselves() -> None:
-    assert "4711" not in repr(SparseCounts(np.array([0]), np.array([0]), np.array([4711])))
+    assert "4711" not in repr(TrueCounts(np.array([0]), np.array([0]), np.array([4711])))
 
 
 # -- rows that do not fit ----------------------------------------------------------------------------------------------

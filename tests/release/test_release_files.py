@@ -31,7 +31,7 @@ from das.release.manifest import files_of, verify_release
 from das.release.measurements import read_measurements, table_of_measurements
 from das.release.microdata import comment_of, table_of_records
 from das.release.tables import csv_bytes, table_of_answers
-from das.schema.counts import SparseCounts, answers_of, merge
+from das.schema.counts import ProtectedCounts
 from das.schema.limits import NO_LIMIT
 from das.schema.query import parse_query
 from das.storage.counts import read_counts, table_of_counts
@@ -122,10 +122,10 @@ def test_what_no_fact_limits_is_null_in_the_file(country: Country) -> None:
 sparse_counts = st.dictionaries(st.tuples(st.integers(0, 4), st.integers(0, 5)), st.integers(1, 6), max_size=12)
 
 
-def encoded(counts: dict[tuple[int, int], int]) -> SparseCounts:
+def encoded(counts: dict[tuple[int, int], int]) -> ProtectedCounts:
     pairs = sorted(counts)
     columns = ([u for u, _ in pairs], [c for _, c in pairs], [counts[pair] for pair in pairs])
-    return SparseCounts(*(np.array(column, dtype=np.int64) for column in columns))
+    return ProtectedCounts(*(np.array(column, dtype=np.int64) for column in columns))
 
 
 @each_time
@@ -166,7 +166,7 @@ def test_tables_are_the_answers_of_the_dense_counts(
     dense = np.zeros((5, 6), dtype=np.int64)
     for (unit, cell), n in counts.items():
         dense[unit, cell] = n
-    answers = answers_of(query, encoded(counts), 5)
+    answers = encoded(counts).answers(query, 5)
     assert answers.tolist() == query.answer(dense).tolist()
     table = table_of_answers(query, spine_of(plan).leaves, answers)
     assert table.column_names[0] == "GEOID"
@@ -308,7 +308,7 @@ TRUE = {(0, 0): 3, (0, 4): 1, (1, 2): 2, (3, 1): 4, (4, 0): 5}  # (block, cell):
 PARENTS = {"block": [0, 1, 2, 3, 4], "county": [0, 0, 1, 1, 2], "state": [0, 0, 0, 0, 1]}
 
 
-def counts_at(level: str) -> SparseCounts:
+def counts_at(level: str) -> ProtectedCounts:
     counts: dict[tuple[int, int], int] = {}
     for (block, cell), n in TRUE.items():
         key = (PARENTS[level][block], cell)
@@ -336,7 +336,7 @@ class Published:
         self.spine.save(self.release.facts / "spine.parquet")
 
         def truth(level: str, query: Any) -> Any:
-            return answers_of(query, counts_at(level), self.spine.size(level))
+            return counts_at(level).answers(query, self.spine.size(level))
 
         for level, facts in facts_of(self.plan, self.spine, truth).items():
             table = table_of_facts(self.plan, self.spine.geocodes(level), facts)
@@ -350,14 +350,14 @@ class Published:
     def add(self, *changes: tuple[str, int, int, int]) -> None:
         """Add to (level, unit, cell) some people, or take them away."""
         for level in dict.fromkeys(level for level, *_ in changes):
-            mine = [SparseCounts(*(np.array([v]) for v in change)) for at, *change in changes if at == level]
+            mine = [ProtectedCounts(*(np.array([v]) for v in change)) for at, *change in changes if at == level]
             counts = counts_at(level)
             whole = np.zeros((self.spine.size(level), 6), dtype=np.int64)
             for shard in (counts, *mine):
                 np.add.at(whole, (shard.unit, shard.cell), shard.count)
             unit, cell = np.nonzero(whole)
             table = table_of_counts(
-                self.plan.schema, self.spine.geocodes(level), SparseCounts(unit, cell, whole[unit, cell])
+                self.plan.schema, self.spine.geocodes(level), ProtectedCounts(unit, cell, whole[unit, cell])
             )
             pq.write_table(table, self.release.counts / f"{level}.parquet")
 
@@ -461,4 +461,7 @@ def test_counts_split_over_two_rows_still_add_up(published: Published) -> None:
     ones = table.set_column(4, "count", pa.array([1] * table.num_rows))
     pq.write_table(pa.concat_tables([halves, ones]), path)
     assert published.problems() == []
-    assert merge([read_counts(published.spine, "block", path)], 6).count.tolist() == counts_at("block").count.tolist()
+    assert (
+        ProtectedCounts.sum_of([read_counts(published.spine, "block", path)], 6).count.tolist()
+        == counts_at("block").count.tolist()
+    )

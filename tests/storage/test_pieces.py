@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from das.noise.measure import noisy_answers
 from das.noise.stream import RunKey
 from das.release.measurements import read_measurements, table_of_measurements
-from das.schema.counts import SparseCounts
+from das.schema.counts import TrueCounts
 from das.storage.shards import Shard, parquet_of_row_groups
-from pipelines.stages.measure import noisy_answers
 
 Country = Any
 
@@ -28,11 +27,11 @@ def test_measuring_in_pieces_gives_the_same_numbers(
     rng = np.random.default_rng(0)
     dense = rng.poisson(0.8, (len(geocodes), plan.schema.size)) * plan.schema.possible
     unit, cell = np.nonzero(dense)
-    truth = SparseCounts(unit.astype(np.int64) + 7, cell.astype(np.int64), dense[unit, cell])
+    truth = TrueCounts(unit.astype(np.int64), cell.astype(np.int64), dense[unit, cell])
     shard, streams = Shard("block", 0, 1, 7, 7 + len(geocodes)), RunKey(bytes(32)).streams(b"plan")
-    nobody = SparseCounts(*(np.zeros(0, np.int64) for _ in range(3)))
-    noise = noisy_answers(plan, shard, geocodes, nobody, streams)
-    whole = noisy_answers(plan, shard, geocodes, truth, streams)
+    measured = plan.at("block")
+    noise = noisy_answers(measured, geocodes, TrueCounts.nobody(), streams)
+    whole = noisy_answers(measured, geocodes, truth, streams)
     exact = np.concatenate([m.query.answer(dense) for m in plan.at("block")], axis=1)
     assert np.array_equal(whole - noise, exact), "sparse truth, dense answers"
     numbers = whole.shape[1]
@@ -40,9 +39,9 @@ def test_measuring_in_pieces_gives_the_same_numbers(
     pieces = list(shard.pieces(numbers))
     assert max(stop - start for start, stop in pieces) <= per_piece
     tables = (
-        table_of_measurements(plan, "block", here, noisy_answers(plan, piece, here, truth, streams))
+        table_of_measurements(plan, "block", here, noisy_answers(measured, here, some, streams))
         for start, stop in pieces
-        for piece, here in [(replace(shard, start=start, stop=stop), geocodes[start - 7 : stop - 7])]
+        for here, some in [(geocodes[start - 7 : stop - 7], truth.within(start - 7, stop - 7))]
     )
     path = tmp_path / "block.parquet"
     path.write_bytes(parquet_of_row_groups(tables))

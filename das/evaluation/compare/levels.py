@@ -32,7 +32,6 @@ from das.plan.load import load
 from das.plan.plan import Measurement, Plan, numbers_per_unit
 from das.release.measurements import read_measurements
 from das.runner import Progress
-from das.schema.counts import SparseCounts, answers_of
 from das.storage.files import json_bytes, write_atomically
 from das.storage.layout import Layout, ReleaseFolder
 from das.storage.shards import shards_of
@@ -186,7 +185,7 @@ def _distances(world: World, name: str, release: ReleaseFolder) -> dict[str, dic
     queries = {m.query.name: m.query for m in plan.measurements}
     compared = compare_counts(plan, world.spine, world.truth, release, queries.values())
     counted = {where: _counted(each) for each in compared if (where := (each.level, each.query.name)) in measured}
-    if plan.is_congenial:
+    if plan.mechanism_stage.sampler:
         return {name: counted}
     return {RAW: _raw(world, plan, release), SQUARES: counted}
 
@@ -214,12 +213,11 @@ def _raw_of(world: World, plan: Plan, measurement: Measurement, release: Release
     real, here = world.spine.real(level), world.truth[level]
     sums = np.zeros(3)
     for shard in shards_of(world.spine, level, numbers_per_unit(plan.at(level))):
-        inside = (here.unit >= shard.start) & (here.unit < shard.stop)
-        local = SparseCounts(here.unit[inside] - shard.start, here.cell[inside], here.count[inside])
+        local = here.within(shard.start, shard.stop)
         values = read_measurements(plan, level, shard.path(release.measurements))[:, at : at + query.size]
         shown = np.ix_(real[shard.start : shard.stop], possible)
         noisy = values[shown].astype(np.float64)
-        away = noisy - answers_of(query, local, shard.stop - shard.start)[shown]
+        away = noisy - local.answers(query, shard.stop - shard.start)[shown]
         sums += np.abs(away).sum(), np.sqrt((away * away).sum(axis=1)).sum(), (noisy < 0).sum() / query.size
     l1, l2, negative = sums / real.sum()
     return float(l1), float(l2), float(negative)

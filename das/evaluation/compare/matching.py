@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from das.accounting.conditioned_tree import PROMISED, conditioned_on_tree
+from das.accounting.conditioned_tree import conditioned_on_tree
 from das.accounting.policies import Guarantee, Policy, guarantee
 from das.errors import Problem, UsageError
 from das.exact import float_upper
@@ -125,7 +125,8 @@ def effective_epsilon(plan: Plan, spine: Spine | None = None) -> float:
 def _matched(plan: Plan, spine: Spine | None) -> Guarantee:
     whole = hierarchical_plan(plan, spine)
     found = guarantee(whole, POLICY, plan.settings.privacy.delta)
-    return conditioned_on_tree(found, whole, PROMISED) if plan.is_congenial else found
+    sampler = plan.mechanism_stage.sampler
+    return conditioned_on_tree(found, whole, sampler) if sampler else found
 
 
 def matched_budget_lower(plan: Plan, epsilon: Fraction, spine: Spine | None = None) -> Fraction:
