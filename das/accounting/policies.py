@@ -1,4 +1,4 @@
-"""Who is protected against learning what: the adjacency policies, and the guarantee each of them gives.
+"""Which data sets are compared: the adjacency policies as one table, and the guarantee that each of them gives.
 
 ====================  ==============================================================================================
 ``semi``              any at most a(t) records change and nothing public changes (Cho and Awan 2024): the headline
@@ -8,12 +8,13 @@
 ====================  ==============================================================================================
 
 `secret_guarantee` is the fifth, secret-pair: one record changes in a stated way and as few others as possible
-compensate it. Costs are summed over the events for each move and only then is the largest taken.
+compensate it. A new policy is an entry of `POLICIES`. Costs are summed over the events for each move and only then is the largest taken.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
@@ -38,8 +39,10 @@ from das.accounting.small_table.enumeration import net_moves
 from das.accounting.small_table.plan import TablePlan, secret_pair_moves
 
 __all__ = [
+    "POLICIES",
     "Guarantee",
     "Policy",
+    "PolicyEntry",
     "attribute_secrets",
     "geography_secrets",
     "guarantee",
@@ -48,7 +51,8 @@ __all__ = [
     "secret_guarantee",
 ]
 
-Policy = Literal["semi", "irreducible", "nearest", "unconstrained"]
+Policy = str
+"""A key of `POLICIES`."""
 Status = Literal[
     "proved",
     "not supported",
@@ -165,48 +169,109 @@ def geography_secrets(plan: HierarchicalPlan) -> tuple[Secret, ...]:
     )
 
 
-def policy_moves(
-    plan: HierarchicalPlan | TablePlan, policy: Policy
-) -> tuple[tuple[Move, ...] | NotSupported, int | None]:
+Moves = tuple[tuple[Move, ...] | NotSupported, int | None]
+"""The moves that a policy compares, largest ones only, and the a(t) that it rests on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyEntry:
+    """One policy: its moves, its words, and what it may be used for."""
+
+    title: str
+    """The name under which its number is quoted."""
+    meaning: str
+    """What is compared, in a sentence; ``{records}`` stands for the number of records that change."""
+    of_hierarchy: Callable[[HierarchicalPlan], Moves]
+    of_table: Callable[[TablePlan], Moves]
+    is_effective: bool = True
+    """Whether it honours the public facts, so that its number is listed as effective."""
+    is_headline: bool = False
+    """Whether its number may be the one that a release promises."""
+    has_compensation: bool = False
+    """Whether the records that must change along, where a public bound is tight, are among those it lets change."""
+
+
+def policy_moves(plan: HierarchicalPlan | TablePlan, policy: Policy) -> Moves:
     """Give the moves a policy compares, largest ones only, and the a(t) it rests on."""
-    if isinstance(plan, TablePlan):
-        return _table_moves(plan, policy)
-    match policy:
-        case "unconstrained":
-            return tuple(unconstrained_moves(plan)), None
-        case "nearest":
-            finest = finest_invariant(plan)
-            if isinstance(finest, NotSupported) and not can_change_alone(plan):
-                return finest, None
-            return tuple(within_class_moves(plan)), None
-        case "semi" | "irreducible":
-            a = adjacency(plan)
-            if isinstance(a, NotSupported):
-                return a, None
-            groups = (ball_moves(plan, a),) if policy == "semi" else (within_class_moves(plan), exchange_moves(plan))
-            moves: list[Move] = []
-            for group in groups:
-                if isinstance(group, NotSupported):
-                    return group, a
-                moves.extend(group)
-            return tuple(moves), a
+    entry = POLICIES[policy]
+    return entry.of_table(plan) if isinstance(plan, TablePlan) else entry.of_hierarchy(plan)
 
 
-def _table_moves(plan: TablePlan, policy: Policy) -> tuple[tuple[Move, ...] | NotSupported, int | None]:
-    if policy == "unconstrained":
-        free = TableFacts(cells=plan.facts.cells, zeros=plan.facts.zeros)
-        return plan.seen(net_moves(free, 1), "anything about one person"), None
+def _nearest(plan: HierarchicalPlan) -> Moves:
+    finest = finest_invariant(plan)
+    if isinstance(finest, NotSupported) and not can_change_alone(plan):
+        return finest, None
+    return tuple(within_class_moves(plan)), None
+
+
+def _within_adjacency(
+    *groups: Callable[[HierarchicalPlan, int], Iterable[Move] | NotSupported],
+) -> Callable[[HierarchicalPlan], Moves]:
+    """Collect groups of moves of at most a(t) records."""
+
+    def moves_of(plan: HierarchicalPlan) -> Moves:
+        a = adjacency(plan)
+        if isinstance(a, NotSupported):
+            return a, None
+        moves: list[Move] = []
+        for group in groups:
+            found = group(plan, a)
+            if isinstance(found, NotSupported):
+                return found, a
+            moves.extend(found)
+        return tuple(moves), a
+
+    return moves_of
+
+
+def _table_unconstrained(plan: TablePlan) -> Moves:
+    free = TableFacts(cells=plan.facts.cells, zeros=plan.facts.zeros)
+    return plan.seen(net_moves(free, 1), "anything about one person"), None
+
+
+def _table_nearest(plan: TablePlan) -> Moves:
+    def smallest(a: int) -> tuple[Move, ...] | NotSupported:
+        return next((moves for size in range(1, a + 1) if (moves := plan.ball(size))), ())
+
+    return _table_moves(smallest, plan)[0], None
+
+
+def _table_moves(moves_of: Callable[[int], tuple[Move, ...] | NotSupported], plan: TablePlan) -> Moves:
     if plan.facts.values is None or plan.facts.records is None:
         return NotSupported("a(t) of a table needs the published values"), None
     a = semi_adjacency(plan.facts)
-    match policy:
-        case "semi":
-            return plan.ball(a), a
-        case "irreducible":
-            return plan.irreducible(a), a
-        case _:
-            sizes = (plan.ball(size) for size in range(1, a + 1))
-            return next((moves for moves in sizes if moves), ()), None
+    return moves_of(a), a
+
+
+POLICIES: dict[Policy, PolicyEntry] = {
+    "semi": PolicyEntry(
+        title="Effective, Semi-DP",
+        meaning="{records}, and all public facts stay true.",
+        of_hierarchy=_within_adjacency(ball_moves),
+        of_table=lambda plan: _table_moves(plan.ball, plan),
+        is_headline=True,
+        has_compensation=True,
+    ),
+    "irreducible": PolicyEntry(
+        title="Effective, irreducible",
+        meaning="No more records change than the public facts require.",
+        of_hierarchy=_within_adjacency(lambda plan, a: within_class_moves(plan), lambda plan, a: exchange_moves(plan)),
+        of_table=lambda plan: _table_moves(plan.irreducible, plan),
+    ),
+    "nearest": PolicyEntry(
+        title="Effective, nearest",
+        meaning="Only the smallest change that the public facts allow: the weakest comparison.",
+        of_hierarchy=_nearest,
+        of_table=_table_nearest,
+    ),
+    "unconstrained": PolicyEntry(
+        title="Unconstrained",
+        meaning="One record changes; the public facts are ignored.",
+        of_hierarchy=lambda plan: (tuple(unconstrained_moves(plan)), None),
+        of_table=_table_unconstrained,
+        is_effective=False,
+    ),
+}
 
 
 def _account(
@@ -255,5 +320,5 @@ def _assumptions(plan: HierarchicalPlan | TablePlan, policy: str) -> tuple[str, 
     public += [f"bounds on {level} {query}" for level, query in plan.bounds]
     stated = [f"exactly this is public: {', '.join(public) or 'nothing'}"]
     if plan.bounds:
-        stated.append("each person has a stand-in whom no public bound holds in place")
+        stated.append("each person has a compensating record that no public bound holds in place")
     return tuple(stated)

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from das.schema.limits import NO_LIMIT, Limits
 from das.schema.query import Query
 
-__all__ = ["Declared", "Fact", "Facts", "Sign", "limits_of", "tighter"]
+__all__ = ["SIGNS", "Declared", "Fact", "Facts", "Sign", "limits_of", "tighter"]
 
 Sign = Literal["=", ">=", "<="]
+SIGNS: tuple[Sign, ...] = ("=", ">=", "<=")
 Facts = dict[str, tuple["Fact", ...]]
 
 

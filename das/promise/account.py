@@ -16,6 +16,7 @@ from das.accounting.events import LaplaceEvent, NotSupported
 from das.accounting.hierarchy import HierarchicalPlan
 from das.accounting.moves import Secret, adjacency, determined_queries
 from das.accounting.policies import (
+    POLICIES,
     UNPROVED,
     Guarantee,
     Policy,
@@ -104,8 +105,8 @@ def account_of(whole: HierarchicalPlan, delta: Fraction, sampler: TreeSampler | 
     def settled(found: Guarantee) -> Guarantee:
         return found if sampler is None else conditioned_on_tree(found, whole, sampler)
 
-    policies: tuple[Policy, ...] = ("semi", "irreducible", "nearest")
-    effective = {policy: settled(guarantee(whole, policy, delta)) for policy in policies}
+    policies = {name: policy for name, policy in POLICIES.items() if policy.is_effective}
+    effective = {name: settled(guarantee(whole, name, delta)) for name in policies}
     leaf, a = whole.levels[-1], adjacency(whole)
 
     def secret(wanted: Secret) -> dict[str, Any]:
@@ -130,8 +131,8 @@ def account_of(whole: HierarchicalPlan, delta: Fraction, sampler: TreeSampler | 
                 "a": found.adjacency,
                 **_plain(found),
                 **(
-                    _given_stand_ins(whole, found)
-                    if policy == "semi"
+                    _given_compensation(whole, found)
+                    if policies[policy].has_compensation
                     else _where_bounds_bind(whole, found, effective["semi"])
                 ),
                 "tight_epsilon": None if pure or sampler or found.status != "proved" else _tight(whole, policy, delta),
@@ -180,9 +181,13 @@ def _may_touch(whole: HierarchicalPlan, secret: Secret, query: str) -> bool:
     return bool(kept if secret.attributes is None else kept & secret.attributes)
 
 
-def _given_stand_ins(whole: HierarchicalPlan, found: Guarantee) -> dict[str, Any]:
+def _given_compensation(whole: HierarchicalPlan, found: Guarantee) -> dict[str, Any]:
     """Say in the status what a(t) rests on where there are public bounds (``das/accounting/moves.md``)."""
-    return {"status": "proved, given a stand-in for each record"} if whole.bounds and found.status == "proved" else {}
+    return (
+        {"status": "proved, if each record has a compensating record"}
+        if whole.bounds and found.status == "proved"
+        else {}
+    )
 
 
 def _where_bounds_bind(
@@ -205,10 +210,17 @@ def _where_bounds_bind(
             mixed = float_upper(found.pure + companion.pure)
         worst = min(mixed, worst) if isinstance(worst, float) else mixed
     if worst is None:
-        return {"status": "proved where no public bound binds (else nothing)", "epsilon_where_bounds_bind": worst}
+        return {
+            "status": "proved where no published bound is tight; otherwise nothing",
+            "epsilon_where_bounds_bind": worst,
+        }
     words = round_up(worst, 3) if isinstance(worst, float) else str(worst)
-    words += " with one stand-in" + (", numerically verified, not proved" if semi.status == UNPROVED else "")
-    return {"status": f"proved where no public bound binds (else {words})", "epsilon_where_bounds_bind": worst}
+    words += ", if one compensating record suffices"
+    words += "; that is numerically verified, not proved" if semi.status == UNPROVED else ""
+    return {
+        "status": f"proved where no published bound is tight; otherwise {words}",
+        "epsilon_where_bounds_bind": worst,
+    }
 
 
 def _plain(found: Guarantee) -> dict[str, Any]:

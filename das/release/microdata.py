@@ -1,10 +1,13 @@
 """Protected records: one row per person of the protected counts.
 
-The redistricting schema comes out with the column names and codes of the Bureau's privacy-protected microdata files
-(PPMF); any other schema with a column per level and a column per attribute.
+`LAYOUTS` is the table of layouts: the redistricting schema comes out with the column names and codes of the Bureau's
+privacy-protected microdata files (PPMF); any other schema with its geocode and a column per attribute.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +15,9 @@ from numpy.typing import NDArray
 
 from das.plan.plan import Plan
 from das.schema.counts import ProtectedCounts
+from das.schema.schema import Schema
 
-__all__ = ["comment_of", "table_of_records"]
+__all__ = ["LAYOUTS", "RecordLayout", "comment_of", "table_of_records"]
 
 REDISTRICTING = {"hhgq": 8, "votingage": 2, "hispanic": 2, "cenrace": 63}
 CENSUS_LEVELS = ("state", "county", "tract", "block_group", "block")
@@ -30,13 +34,18 @@ def comment_of(plan: Plan, *, seeded: bool) -> str:
 def table_of_records(plan: Plan, geocodes: NDArray[np.str_], counts: ProtectedCounts) -> pa.Table:
     """Repeat each cell as often as it is counted; ``counts.unit`` are positions in ``geocodes``."""
     unit, cell = np.repeat(counts.unit, counts.count), np.repeat(counts.cell, counts.count)
-    codes = plan.schema.labels_of(cell)
-    if dict(zip(plan.schema.names, plan.schema.shape, strict=True)) == REDISTRICTING:
-        return pa.table(_ppmf(plan, geocodes, unit, codes))
+    layout = next(layout for layout in LAYOUTS.values() if layout.is_for(plan.schema))
+    return pa.table(layout.columns(plan, geocodes, unit, plan.schema.labels_of(cell)))
+
+
+def _by_attribute(
+    plan: Plan, geocodes: NDArray[np.str_], unit: NDArray[np.int64], codes: dict[str, NDArray[np.int64]]
+) -> dict[str, pa.Array]:
+    """A column per attribute, with its labels."""
     columns = _geography(plan, geocodes, unit)
     for name, code in codes.items():
         columns[name] = _coded(code, list(plan.schema.attribute(name).labels))
-    return pa.table(columns)
+    return columns
 
 
 def _ppmf(
@@ -77,3 +86,20 @@ def _geography(plan: Plan, geocodes: NDArray[np.str_], unit: NDArray[np.int64]) 
 
 def _coded(code: NDArray[np.int64], labels: list[str]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(code, pa.int32()), pa.array(labels, pa.string())).dictionary_decode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordLayout:
+    """Columns of a file of records, and the schemas that it is for."""
+
+    is_for: Callable[[Schema], bool]
+    columns: Callable[[Plan, NDArray[np.str_], NDArray[np.int64], dict[str, NDArray[np.int64]]], dict[str, pa.Array]]
+
+
+LAYOUTS: dict[str, RecordLayout] = {
+    "ppmf": RecordLayout(
+        is_for=lambda schema: dict(zip(schema.names, schema.shape, strict=True)) == REDISTRICTING, columns=_ppmf
+    ),
+    "by attribute": RecordLayout(is_for=lambda schema: True, columns=_by_attribute),
+}
+"""Layouts by name; the first that is for a plan's schema is taken."""

@@ -8,18 +8,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from das.accounting.policies import POLICIES
 from das.report.wording import factor_upper, named, number_of, quoted_upper
 
 __all__ = ["Cost", "Stop", "assumptions_of", "breakdown_of", "costs_of", "headline_of", "stops_of"]
 
-# Each policy by the name it is quoted under, and in words.
-POLICIES = {
-    "semi": ("Effective, Semi-DP", "{records}, and all public facts stay true."),
-    "irreducible": ("Effective, irreducible", "No more records change than the public facts require."),
-    "nearest": ("Effective, nearest", "Only the smallest change that the public facts allow: the weakest comparison."),
-    "secret-pair": ("Effective, secret pair", "One listed secret changes, and all public facts stay true."),
-    "unconstrained": ("Unconstrained", "One record changes; the public facts are ignored."),
-}
 # What a reader may want to learn: key of the statement, and the wording of one entry.
 BREAKDOWN = {
     "secrets": "{secret}",
@@ -96,7 +89,7 @@ def costs_of(statement: Mapping[str, Any]) -> tuple[Cost, ...]:
     [('Nominal', '17.144'), ('Effective, Semi-DP', '39.785')]
     """
     pure = statement["framework"] == "pure"
-    costs = [Cost("nominal", "Nominal", statement["nominal"], pure, POLICIES["unconstrained"][1])]
+    costs = [Cost("nominal", "Nominal", statement["nominal"], pure, POLICIES["unconstrained"].meaning)]
     if statement.get("tight"):
         costs.append(
             Cost(
@@ -108,15 +101,16 @@ def costs_of(statement: Mapping[str, Any]) -> tuple[Cost, ...]:
             )
         )
     for entry in statement.get("effective") or ():
-        name, meaning = POLICIES.get(entry["policy"], (f"Effective, {entry['policy']}", ""))
+        policy = POLICIES[entry["policy"]]
         records = "One record changes" if entry.get("a") == 1 else f"Up to {entry.get('a')} records change"
-        costs.append(Cost(entry["policy"], name, entry, pure, meaning.format(records=records)))
+        costs.append(Cost(entry["policy"], policy.title, entry, pure, policy.meaning.format(records=records)))
     return tuple(costs)
 
 
 def headline_of(costs: tuple[Cost, ...]) -> Cost:
     """Choose what the page promises: the Semi-DP number, which honours the public facts, or else the nominal one."""
-    return next((cost for cost in costs if cost.kind == "semi" and cost.number is not None), costs[0])
+    headlines = [cost for cost in costs if cost.kind in POLICIES and POLICIES[cost.kind].is_headline]
+    return next((cost for cost in headlines if cost.number is not None), costs[0])
 
 
 def stops_of(statement: Mapping[str, Any], headline: Cost) -> tuple[Stop, ...]:

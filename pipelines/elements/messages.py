@@ -17,7 +17,7 @@ from das.schema.counts import ProtectedCounts
 from das.storage.shards import families
 from pipelines.elements.arrays import Arrays
 from pipelines.elements.context import WorkerContext
-from pipelines.elements.knowledge import estimate_arrays, estimate_of
+from pipelines.elements.linear_estimates import estimate_arrays, estimate_of
 
 __all__ = ["Keyed", "received_from_above", "received_from_below", "send_down", "send_up"]
 
@@ -60,21 +60,25 @@ def send_down(
         yield index, message if best is None else message.with_arrays(estimate_arrays(best.units(here)))
 
 
-def received_from_above(messages: Iterable[Arrays]) -> dict[int, tuple[Arrays, LinearEstimate | None]]:
+ParentCounts = tuple[NDArray[np.int64], NDArray[np.int64]] | None
+"""Cells of a parent in which somebody is counted, and the counts; none above the top."""
+
+
+def received_from_above(messages: Iterable[Arrays]) -> dict[int, tuple[ParentCounts, LinearEstimate | None]]:
     """Take such messages apart: each parent's counts, and its best estimate if there is one.
 
     Above the top there is nobody: its only message is empty.
     """
-    found: dict[int, tuple[Arrays, LinearEstimate | None]] = {}
+    found: dict[int, tuple[ParentCounts, LinearEstimate | None]] = {}
     for message in messages:
         if "unit" not in message:
-            found[0] = (message, None)
+            found[0] = (None, None)
             continue
         best = estimate_of(message) if "mean" in message else None
         cuts = message["cuts"].tolist()
         for at, unit in enumerate(message["unit"].tolist()):
             mine = slice(cuts[at], cuts[at + 1])
-            counts = Arrays({"cell": message["cell"][mine], "count": message["count"][mine]})
+            counts = np.asarray(message["cell"][mine], np.int64), np.asarray(message["count"][mine], np.int64)
             found[unit] = (counts, None if best is None else best.unit(at))
     return found
 

@@ -13,23 +13,27 @@ from pathlib import Path
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from das.errors import Problem, ProblemsFound
 from das.estimation import estimate_families
+from das.estimation.assemble import Family, measured_by_query
 from das.estimation.linear.blue import LinearEstimate, update_from_parent
 from das.estimation.problem import FamilyEstimate
+from das.facts.fact import SIGNS, Fact
 from das.facts.file import read_facts
+from das.plan.plan import Plan
 from das.release.estimates import table_of_estimates
 from das.release.measurements import read_measurements
 from das.schema.counts import ProtectedCounts
+from das.schema.selection import Selection
 from das.storage.counts import table_of_counts
 from das.storage.files import write_atomically
 from das.storage.layout import ReleaseFolder
 from das.storage.shards import Shard, families, parquet_bytes
 from pipelines.elements.arrays import Arrays, Join, Joined, sparse_counts
 from pipelines.elements.context import WorkerContext
-from pipelines.elements.knowledge import FamilyOfShard, estimate_arrays, estimate_of, estimates_of_all
+from pipelines.elements.linear_estimates import estimate_arrays, estimate_of, estimates_of_all
 from pipelines.elements.messages import Keyed, received_from_above, received_from_below, send_down, send_up
 from pipelines.workers.errors import reporting_errors
 from pipelines.workers.step_timer import timed
@@ -91,59 +95,89 @@ class FamiliesOfShard(beam.DoFn):
         """Give the threads back."""
         self._threads.restore_original_limits()
 
-    def views(self, shard: Shard, told: Mapping[int, LinearEstimate]) -> Iterator[FamilyOfShard]:
-        """Yield each family with what was told of its children from below."""
-        plan = self.work.plan
+    def families(self, shard: Shard, below: Mapping[int, LinearEstimate]) -> Iterator[tuple[int, int, Family]]:
+        """Yield each family of the shard: the parent's position, the first child's, and what is known of the children."""
+        plan, spine = self.work.plan, self.work.spine
         values = read_measurements(plan, shard.level, shard.path(self.release.measurements))
         facts_path = shard.path(self.release.facts)
-        facts = read_facts(plan, facts_path) if facts_path.exists() else ()
-        offsets = families(self.work.spine, shard.level)
+        facts = _in_order(plan, read_facts(plan, facts_path)) if facts_path.exists() else ()
+        uses_below = self.work.full and shard.level != plan.levels[-1]
+        offsets = families(spine, shard.level)
         first, last = np.searchsorted(offsets, [shard.start, shard.stop])
         for parent in range(int(first), int(last)):
-            here = slice(int(offsets[parent]) - shard.start, int(offsets[parent + 1]) - shard.start)
-            named: dict[str, NDArray[np.generic]] = {"values": values[here]}
-            named |= {f"{fact.sign} {fact.query.name}": fact.values[here] for fact in facts}
-            yield FamilyOfShard(self.work, shard.level, parent, Arrays(named), told)
+            children = range(int(offsets[parent]), int(offsets[parent + 1]))
+            if uses_below and not below.keys() >= set(children):
+                raise self.unmet(parent)
+            rows = slice(children.start - shard.start, children.stop - shard.start)
+            family = Family(
+                basis=self.work.basis,
+                level=shard.level,
+                children=len(children),
+                measured=measured_by_query(plan.at(shard.level), values[rows]),
+                facts=tuple(Fact(fact.query, fact.sign, fact.values[rows]) for fact in facts),
+                below=estimates_of_all([below[child] for child in children]) if uses_below else None,
+            )
+            yield parent, children.start, family
+
+    def unmet(self, parent: int) -> ProblemsFound:
+        """Say that the elements of a family did not come together; no data can cause this."""
+        where = f"family {parent} of {self.level}"
+        return ProblemsFound(Problem(where, "its measurements and its parent do not meet", "verify the release"))
 
 
 class PoolShard(FamiliesOfShard):
-    """Pool what each family of a part knows, and tell the level above, of which its parent is a geounit."""
+    """Sum the linear estimates of each family of a shard, and send them up: they estimate its parent."""
 
     @timed(lambda self, element: f"pool {self.level}")
     def process(self, element: tuple[int, Iterable[Arrays]]) -> Iterator[Keyed]:
-        """Yield the number of a part above and what its geounits' families know."""
+        """Yield the number of a shard above and the estimates of its geounits."""
         index, messages = element
         spine = self.work.spine
         with reporting_errors(self.work.partial):
-            views = self.views(self.work.shards(self.level)[index], received_from_below(messages))
-            pooled = {view.parent: view.pooled() for view in views}
+            below = received_from_below(messages)
+            shard = self.work.shards(self.level)[index]
+            pooled = {parent: family.pooled() for parent, _, family in self.families(shard, below)}
         above = spine.levels[spine.levels.index(self.level) - 1]
         yield from send_up(self.work, above, np.array(list(pooled)), estimates_of_all(list(pooled.values())))
 
 
 class EstimateShard(FamiliesOfShard):
-    """Solve and round each family of a part; yield their counts, linear estimates, and how each was solved."""
+    """Solve and round each family of a shard; yield their counts, linear estimates, and how each was solved."""
 
     @timed(lambda self, element: f"estimate {self.level}")
     def process(self, element: Joined) -> Iterator[Keyed]:
-        """Yield the part's number and all that was found."""
+        """Yield the shard's number and its estimates."""
         index, joined = element
-        above, told = received_from_above(joined["above"]), received_from_below(joined.get("below", ()))
-        first, problems, best = [], [], []
+        above, below = received_from_above(joined["above"]), received_from_below(joined.get("below", ()))
+        settings, geocodes = self.work.plan.settings.estimate, self.work.spine.geocodes(self.level)
+        starts, problems, best = [], [], []
         with reporting_errors(self.work.partial):
-            for view in self.views(self.work.shards(self.level)[index], told):
-                if view.parent not in above:
-                    raise view.unmet()
-                counts, parent = above[view.parent]
-                known = view.knowledge() if self.work.full else None
-                first.append(view.first)
-                problems.append(view.problem(counts, known))
-                if known is not None:
-                    best.append(known if parent is None else update_from_parent(self.work.basis, known, parent))
-            solver, passes = self.work.plan.settings.estimate.solver, self.work.plan.passes(self.level)
-            found = estimate_families(problems, solver=solver, passes=passes)
-        solved = _solved(list(zip(first, found, strict=True)))
+            for parent, first, family in self.families(self.work.shards(self.level)[index], below):
+                if parent not in above:
+                    raise self.unmet(parent)
+                counts, of_parent = above[parent]
+                linear = family.linear_estimate() if self.work.full else None
+                names = tuple(geocodes[first : first + family.children].tolist())
+                starts.append(first)
+                problems.append(family.problem(names, counts, linear, settings.prior))
+                if linear is not None:
+                    best.append(linear if of_parent is None else update_from_parent(self.work.basis, linear, of_parent))
+            estimates = estimate_families(problems, solver=settings.solver, passes=self.work.plan.passes(self.level))
+        solved = _solved(list(zip(starts, estimates, strict=True)))
         yield index, solved.with_arrays(estimate_arrays(estimates_of_all(best))) if best else solved
+
+
+def _in_order(plan: Plan, facts: tuple[Fact, ...]) -> tuple[Fact, ...]:
+    """Facts in the plan's order of queries, joint limits last, and of signs: the same order whoever wrote the file."""
+    stated = {(fact.query.name, fact.sign): fact for fact in facts}
+    joint = [fact.query for fact in facts if isinstance(fact.query, Selection)]
+    queries = {query.name: query for query in (*plan.limited_queries, *joint)}
+    return tuple(
+        Fact(query, sign, stated[name, sign].values)
+        for name, query in queries.items()
+        for sign in SIGNS
+        if (name, sign) in stated
+    )
 
 
 def _solved(found: list[tuple[int, FamilyEstimate]]) -> Arrays:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from das.plan.geography import areas_of
 from das.plan.plan import Plan
+from das.release.formats import Format, Style, TableWriter, formats_of
 from das.release.microdata import comment_of, table_of_records
-from das.release.tables import csv_bytes, table_of_answers
+from das.release.tables import table_of_answers
 from das.schema.counts import ProtectedCounts
 from das.schema.query import Query, parse_query
 from das.storage.counts import read_counts
@@ -79,7 +77,7 @@ class PublishTable(beam.DoFn):
         plan = self.work.plan
         name = task.file_name(plan)
         with reporting_errors(self.work.partial):
-            _write(self.work.partial, name, self._pieces(task), csv=plan.settings.output.csv)
+            _write(self.work.partial, name, self._pieces(task), plan, Style())
         yield name
 
     def _pieces(self, task: TableTask) -> Iterator[pa.Table]:
@@ -133,29 +131,24 @@ class PublishRecords(beam.DoFn):
             counts = counts.within(shard.start, shard.stop)
             records = table_of_records(plan, spine.geocodes(shard.level)[shard.start : shard.stop], counts)
             name = "records" if shard.of == 1 else f"records-{shard.index:05d}-of-{shard.of:05d}"
-            comment = comment_of(plan, seeded=self.seeded)
-            _write(self.work.partial, name, [records], csv=plan.settings.output.csv, delimiter="|", comment=comment)
+            style = Style(delimiter="|", comment=comment_of(plan, seeded=self.seeded))
+            _write(self.work.partial, name, [records], plan, style)
         yield name
 
 
-def _write(
-    folder: Path, name: str, pieces: Iterable[pa.Table], *, csv: bool, delimiter: str = ",", comment: str = ""
-) -> None:
-    """Write a table piece by piece, as Parquet and, if wanted, as CSV."""
+def _write(folder: Path, name: str, pieces: Iterable[pa.Table], plan: Plan, style: Style) -> None:
+    """Write a table piece by piece, in every format that is wanted."""
 
-    def write(parquet: BinaryIO, text: BinaryIO | None) -> None:
-        writer = None
-        for table in pieces:
-            if text is not None:
-                first = writer is None
-                text.write(csv_bytes(table, delimiter=delimiter, comment=comment if first else "", header=first))
-            writer = writer or pq.ParquetWriter(parquet, table.schema, compression="zstd", write_statistics=False)
-            writer.write_table(table, row_group_size=max(1, table.num_rows))
-        if writer is not None:
+    def write(writers: list[TableWriter], formats: Sequence[Format]) -> None:
+        if formats:  # open the next file inside the one before: all of them appear, or none
+            first, *others = formats
+            path = folder / f"{name}.{first.ending}"
+            write_atomically(path, lambda file: write([*writers, first.open(file, style)], others), mode=PUBLIC_FILE)
+            return
+        for piece in pieces:
+            for writer in writers:
+                writer.write(piece)
+        for writer in writers:
             writer.close()
 
-    def write_both(parquet: BinaryIO) -> None:
-        write_atomically(folder / f"{name}.csv", lambda text: write(parquet, text), mode=PUBLIC_FILE)
-
-    content = write_both if csv else partial(write, text=None)
-    write_atomically(folder / f"{name}.parquet", content, mode=PUBLIC_FILE)
+    write([], formats_of(plan.settings.output))

@@ -63,9 +63,10 @@ def test_down(work: WorkerContext, with_best: bool) -> None:
         for index, message in send_down(work, level, np.arange(units), counts, best):
             shard = work.shards(level)[index]
             for unit, (mine, known) in received_from_above([message]).items():
+                assert mine is not None
                 assert shard.start <= offsets[unit] < offsets[unit + 1] <= shard.stop
-                assert (mine["cell"] == counts.cell[counts.unit == unit]).all()
-                assert (mine["count"] == counts.count[counts.unit == unit]).all()
+                assert (mine[0] == counts.cell[counts.unit == unit]).all()
+                assert (mine[1] == counts.count[counts.unit == unit]).all()
                 assert (known is None) == (best is None)
                 if known is not None and best is not None:
                     assert (known.mean == best.unit(unit).mean).all()
@@ -79,8 +80,8 @@ def test_the_sum_of_leaves_is_learnt_from_their_sum(country: World, town: World,
         work = WorkerContext(world.plan, release.facts / "spine.parquet", tmp_path)
         leaf = world.plan.levels[-1]
         for shard in work.shards(leaf):
-            for view in PoolShard(work, release, leaf).views(shard, {}):
-                ours, plain = view.pooled(), pool(view.knowledge())
+            for _, _, family in PoolShard(work, release, leaf).families(shard, {}):
+                ours, plain = family.pooled(), pool(family.linear_estimate())
                 assert np.allclose(ours.mean, plain.mean, rtol=1e-9, atol=1e-9)
                 for mine, theirs in zip(ours.covariance, plain.covariance, strict=True):
                     assert np.allclose(mine, theirs, rtol=1e-9, atol=1e-12)

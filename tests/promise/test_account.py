@@ -83,7 +83,7 @@ def test_a_bound_that_may_bind_is_said_and_costed(country) -> None:
     country.file("beds.csv", "geocode,f\n01001,1\n")
     free, bound = account(country.plan()).sections, account(country.plan(bound=[BED])).sections
     for before, after in zip(free["secrets"], bound["secrets"], strict=True):
-        assert after["status"].startswith("proved where no public bound binds (else ")
+        assert after["status"].startswith("proved where no published bound is tight; otherwise ")
         assert after["epsilon_where_bounds_bind"] > before["epsilon"]
         assert bound["effective"][0]["epsilon"] >= after["epsilon_where_bounds_bind"] - 1e-9
     ages = {row["attribute"]: row["status"] for row in bound["attributes"]}
@@ -103,13 +103,13 @@ def test_two_records_of_conditioned_gaussian_noise_are_not_called_proved(country
     semi = {row["policy"]: row for row in found["effective"]}["semi"]
     assert semi["status"] == "conditioning: numerically verified, not proved"
     for row in (*found["secrets"], *found["effective"][1:]):
-        assert row["status"].endswith("with one stand-in, numerically verified, not proved)")
+        assert row["status"].endswith("if one compensating record suffices; that is numerically verified, not proved")
         assert row["epsilon_where_bounds_bind"] == semi["epsilon"]
     pure = country.plan(
         bound=[BED], strategy=strategy, estimate={"method": "congenial"}, privacy={"framework": "pure", "epsilon": "2"}
     )
     for row in account(pure).sections["secrets"]:
-        assert row["status"].endswith("with one stand-in)")  # Theorem 3 holds for every move
+        assert row["status"].endswith("if one compensating record suffices")  # Theorem 3 holds for every move
 
 
 def test_a_pure_plan_quotes_nothing_that_needs_a_delta(country) -> None:
