@@ -1,4 +1,4 @@
-"""A disclosure avoidance system: exact noise, honest accounting, counts that conform.
+"""A disclosure avoidance system for census-style counts: differential privacy, exact noise, a privacy statement.
 
 >>> import das
 >>> plan = das.load("config/demo.toml")          # nothing is read, nothing is spent
@@ -8,6 +8,18 @@
 ``das.run(plan, out="...")`` runs the release and ``das.open("...")`` opens one that is there.
 """
 
-from das.api import Release, load, open, run
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from das.api import Release, load, open, run
 
 __all__ = ["Release", "load", "open", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the API when it is first used, so that the command line need not wait for it."""
+    if name not in __all__:
+        raise AttributeError(f"module 'das' has no attribute {name!r}")
+    from das import api
+
+    return getattr(api, name)

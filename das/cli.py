@@ -11,27 +11,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from das.bench import NAMES
 from das.bench import measure as measure_bench
-from das.check import check
-from das.demo.starter import write_demo, write_starter
 from das.errors import Interrupted, Problem, ProblemsFound, UsageError
-from das.plan import presets
-from das.plan.load import load
-from das.plan.plan import Plan
-from das.plan.tree_of_counts import tree_of
-from das.promise.account import account
-from das.promise.joint import joint_account, read_source, write_account_page
-from das.promise.product import product_of
-from das.report.account_text import account_text
-from das.report.text import summary
-from das.runner import STAGES, find_runner
-from das.storage.layout import Layout
-from das.storage.ledger_view import ledger_of, ledger_text, rows_of
+
+# Commands import what they need when they run: `das --help` answers at once.
+if TYPE_CHECKING:
+    from das.plan.plan import Plan
 
 __all__ = ["main"]
 
@@ -114,7 +104,7 @@ beam_options = click.argument("beam", nargs=-1, type=click.UNPROCESSED, metavar=
 @click.option("--debug", is_flag=True, help="Show the traceback of a failure.")
 @click.version_option(package_name="das")
 def das(debug: bool) -> None:
-    """Protected counts for a hierarchy of places: exact noise, conforming counts, a statement of what is promised."""
+    """Publish counts of people under differential privacy: for each place of a hierarchy, with a privacy statement."""
 
 
 @das.command()
@@ -126,6 +116,9 @@ def das(debug: bool) -> None:
 @beam_options
 def demo(out: Path, blocks: int, people: int, testing_key: str | None, as_json: bool, beam: tuple[str, ...]) -> None:
     """Run a whole release of a generated state; no files are needed."""
+    from das.demo.starter import write_demo
+    from das.plan.load import load
+
     config = write_demo(out, blocks=blocks, people=people)
     _run(load(config), out, "report", beam, testing_key, as_json)
 
@@ -134,6 +127,8 @@ def demo(out: Path, blocks: int, people: int, testing_key: str | None, as_json: 
 @click.argument("folder", type=click.Path(path_type=Path))
 def init(folder: Path) -> None:
     """Write a starter: a config, a tiny population and its geography, ready for ``das run``."""
+    from das.demo.starter import write_starter
+
     config = write_starter(folder)
     click.echo(f"wrote {config}\nnext: das check {config} && das run {config} --out {folder / 'out'}")
 
@@ -143,6 +138,9 @@ def init(folder: Path) -> None:
 @as_json
 def check_(config: Path, as_json: bool) -> None:
     """Validate config, geography, inputs and feasibility; report every problem; spend nothing."""
+    from das.check import check
+    from das.plan.load import load
+
     found = check(load(config))
     if as_json:
         _print_json(found)
@@ -167,6 +165,12 @@ def plan_(
     config: Path, scale: bool, workers: int | None, blocks: int | None, measured: tuple[Path, ...], as_json: bool
 ) -> None:
     """Show noise, expected error and cost per geolevel and query; read no record."""
+    from das.plan.load import load
+    from das.plan.tree_of_counts import tree_of
+    from das.promise.account import account
+    from das.promise.product import product_of
+    from das.report.account_text import account_text
+
     plan = load(config)
     if scale:
         from das.bench.forecast import NATION, measure_states, project, read_measured
@@ -188,9 +192,8 @@ def plan_(
     joint = f"\n{product.text()}" if product else ""
     if plan.mechanism_stage.sampler:
         joint += f"\ncongenial: counts form a tree (laminar): {tree_of(plan).explain()}"
-    click.echo(
-        f"{plan.explain()}{joint}\n\n{account_text(accounted.nominal, accounted.sections)}\n\nNothing was read of the records, nothing was spent."
-    )
+    table = account_text(accounted.nominal, accounted.sections)
+    click.echo(f"{plan.explain()}{joint}\n\n{table}\n\nNothing was read of the records, nothing was spent.")
 
 
 @das.command("account")
@@ -199,6 +202,10 @@ def plan_(
 @as_json
 def account_(sources: tuple[str, ...], html: Path | None, as_json: bool) -> None:
     """Account a plan (a config or a preset) or finished releases; several are accounted together."""
+    from das.promise.joint import joint_account, read_source, write_account_page
+    from das.promise.product import product_of
+    from das.report.account_text import account_text
+
     read = [read_source(name) for name in sources]
     accounted = joint_account(read)
     product = product_of(read[0].plan) if len(read) == 1 else None
@@ -208,11 +215,8 @@ def account_(sources: tuple[str, ...], html: Path | None, as_json: bool) -> None
         joint = {"product": product.to_json()} if product else {}
         _print_json({"nominal": accounted.nominal, **accounted.sections, **joint})
     else:
-        click.echo(
-            " + ".join(source.plan.name for source in read)
-            + "\n\n"
-            + account_text(accounted.nominal, accounted.sections)
-        )
+        names = " + ".join(source.plan.name for source in read)
+        click.echo(f"{names}\n\n{account_text(accounted.nominal, accounted.sections)}")
         if product:
             click.echo(product.text())
 
@@ -225,6 +229,8 @@ def account_(sources: tuple[str, ...], html: Path | None, as_json: bool) -> None
 @beam_options
 def run(config: Path, out: Path, testing_key: str | None, as_json: bool, beam: tuple[str, ...]) -> None:
     """Run the release, or continue it after an interruption."""
+    from das.plan.load import load
+
     _run(load(config), out, "report", beam, testing_key, as_json)
 
 
@@ -235,6 +241,8 @@ def _stage_command(stage: str, text: str) -> None:
     @testing
     @beam_options
     def command(config: Path, out: Path, testing_key: str | None, beam: tuple[str, ...]) -> None:
+        from das.plan.load import load
+
         _run(load(config), out, stage, beam, testing_key, None)
 
 
@@ -250,6 +258,7 @@ _stage_command("publish", "Write tables and records (after the stages before it)
 def report(folder: Path, as_json: bool) -> None:
     """Write the privacy report of a finished release again, and print the statement."""
     from das.release.finish import rewrite_report
+    from das.storage.layout import Layout
 
     statement = rewrite_report(Layout(folder).release)
     _show(statement, folder, as_json)
@@ -263,6 +272,8 @@ def report(folder: Path, as_json: bool) -> None:
 @as_json
 def ledger(folder: Path, verify: bool, raise_to: str | None, reason: str | None, as_json: bool) -> None:
     """Show what has been spent on this data, by which release."""
+    from das.storage.ledger_view import ledger_of, ledger_text, rows_of
+
     book = ledger_of(folder, verify=verify, raise_to=raise_to, reason=reason)
     if as_json:
         _print_json(rows_of(book, verified=verify))
@@ -294,6 +305,7 @@ def evaluate_(folder: Path, as_json: bool) -> None:
 def simulate_(configs: tuple[Path, ...], runs: int, information: tuple[str, ...], as_json: bool) -> None:
     """Repeat a release on data that need no protection, and measure its accuracy; several configs are compared."""
     from das.evaluation.simulate import compare, comparison_text
+    from das.plan.load import load
 
     plans = {str(path): load(path) for path in configs}
     if information:
@@ -349,11 +361,16 @@ def compare_(
 @das.command("presets")
 def presets_() -> None:
     """List the shipped presets, for ``preset = ...`` in a config."""
+    from das.plan import presets
+
     for name in presets.names():
         click.echo(f"{name:<26}{presets.read(name).get('source', '')}")
 
 
 def _run(plan: Plan, out: Path, upto: str, beam: Sequence[str], testing_key: str | None, as_json: bool | None) -> None:
+    from das.runner import STAGES, find_runner
+    from das.storage.layout import Layout
+
     with _progress() as progress:
         find_runner().run(plan, out, upto=upto, options=beam, testing_key=testing_key, progress=progress)
     if as_json is None:
@@ -364,6 +381,8 @@ def _run(plan: Plan, out: Path, upto: str, beam: Sequence[str], testing_key: str
 
 
 def _show(statement: dict[str, Any], folder: Path, as_json: bool) -> None:
+    from das.report.text import summary
+
     if as_json:
         _print_json(statement)
     else:

@@ -1,4 +1,4 @@
-"""Who runs a plan. ``das`` promises and never imports an engine; an engine registers itself and is found by name."""
+"""Find the runner that executes a plan. ``das`` imports none: a runner registers an entry point and is found by name."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from das.errors import Problem, UsageError
-from das.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from das.plan.plan import Plan
 
 __all__ = ["STAGES", "Progress", "Runner", "StageTime", "StepTime", "Stopwatch", "find_runner"]
 
@@ -23,7 +25,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTime:
-    """What the calls of one step of ours took together, on all workers."""
+    """Calls and seconds of one step of ours, summed over all workers."""
 
     calls: int
     seconds: float
@@ -32,7 +34,7 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTime:
-    """What a stage took: in all, in the engine's pipeline, and there in each step of ours."""
+    """Seconds of a stage: in all, in the runner's pipeline, and there in each step of ours."""
 
     stage: str
     seconds: float
@@ -62,15 +64,15 @@ class Runner(Protocol):
 
 
 def find_runner(name: str = "beam") -> Runner:
-    """Load the engine that is registered under the entry point group ``das.runner``."""
+    """Load the runner that is registered under the entry point group ``das.runner``."""
     for entry in entry_points(group="das.runner", name=name):
         root = logging.getLogger()
         handlers, level = root.handlers[:], root.level
-        root.setLevel(logging.CRITICAL)  # Beam complains on import about clients that are not installed
+        root.setLevel(logging.CRITICAL)  # Beam warns on import about clients that are not installed
         try:
-            engine: Runner = entry.load()()
+            runner: Runner = entry.load()()
         finally:
             root.handlers[:] = handlers
             root.setLevel(level)
-        return engine
-    raise UsageError(Problem(f"engine {name!r}", "is not installed", "install the project with its pipelines package"))
+        return runner
+    raise UsageError(Problem(f"runner {name!r}", "is not installed", "install the project with its pipelines package"))

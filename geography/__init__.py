@@ -5,13 +5,17 @@ a crosswalk file (`read_crosswalk`); branches may skip levels or end early. `Are
 (`read_areas`). Both tabulate leaf values. What is wrong with an input is reported all at once, as `ProblemsFound`.
 """
 
-from geography.areas import Areas, read_areas
-from geography.crosswalk import from_edges, from_wide, read_crosswalk
-from geography.geocode import from_geocodes
-from geography.graph import common_ancestor, path_to_root, to_networkx
-from geography.problem import Problem, ProblemsFound
-from geography.reading import column_names, read_text_columns
-from geography.spine import Spine, Tier
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from geography.areas import Areas, read_areas
+    from geography.crosswalk import from_edges, from_wide, read_crosswalk
+    from geography.geocode import from_geocodes
+    from geography.graph import common_ancestor, path_to_root, to_networkx
+    from geography.problem import Problem, ProblemsFound
+    from geography.reading import column_names, read_text_columns
+    from geography.spine import Spine, Tier
 
 __all__ = [
     "Areas",
@@ -30,3 +34,21 @@ __all__ = [
     "read_text_columns",
     "to_networkx",
 ]
+
+_HOME = {
+    "areas": ("Areas", "read_areas"),
+    "crosswalk": ("from_edges", "from_wide", "read_crosswalk"),
+    "geocode": ("from_geocodes",),
+    "graph": ("common_ancestor", "path_to_root", "to_networkx"),
+    "problem": ("Problem", "ProblemsFound"),
+    "reading": ("column_names", "read_text_columns"),
+    "spine": ("Spine", "Tier"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a module when a name of it is first used: an error message need not wait for SciPy."""
+    for module, names in _HOME.items():
+        if name in names:
+            return getattr(import_module(f"geography.{module}"), name)
+    raise AttributeError(f"module 'geography' has no attribute {name!r}")

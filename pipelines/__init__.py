@@ -1,1 +1,1 @@
-"""How a release runs: Beam transforms that call das on one family, or one part of a level, at a time."""
+"""How a release runs: Beam transforms that call das on one family, or one shard of a level, at a time."""

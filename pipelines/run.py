@@ -55,7 +55,7 @@ REACHES = (20.0, 40.0, 80.0, 160.0, 320.0)
 
 
 class BeamRunner:
-    """Runs plans on Apache Beam; see :class:`das.runner.Engine`."""
+    """Run plans on Apache Beam; see :class:`das.runner.Engine`."""
 
     def run(
         self,
@@ -69,7 +69,7 @@ class BeamRunner:
         stopwatch: Stopwatch | None = None,
     ) -> None:
         """Run the plan into ``out``, up to and including a stage."""
-        if is_elsewhere(options):  # or complain about options before anything is written
+        if is_elsewhere(options):  # options are checked before anything is written
             out = out.resolve()  # the workers' current folder is another
         run = _Run(plan, Layout(out), options, progress or (lambda stage, done, of: None))
         make_root(out)
@@ -169,11 +169,11 @@ class _Run:
         self._execute("measure", (work.partial,), build, shards=len(work.all_shards()))
 
     def _draw(self, work: WorkerContext, staging: Staging) -> None:
-        """Noise conditioned to conform; windows that prove too narrow are widened, and nothing was drawn yet.
+        """Draw conforming counts. Windows that prove too narrow are widened while nothing has been drawn yet.
 
-        The widest may be too narrow, or a split may fail once the draw has begun: wider windows would then be chosen by
-        the draw itself, so they are not tried. Either way the run is refused and stays charged:
-        ``das/congenial/tree.md`` says why.
+        The widest windows may be too narrow, or a split may fail once the draw has begun. Wider windows would then
+        depend on the draw, so they are not tried. Either way the run is refused and stays charged
+        (``das/congenial/tree.md`` says why).
         """
         from pipelines.stages.congenial import Congenial  # its kernels are compiled when they are first loaded
 
@@ -194,7 +194,7 @@ class _Run:
         raise self._refusal()
 
     def _refusal(self) -> WindowsTooNarrow:
-        """Say that nothing came of it and that it is paid for all the same; it is not for everybody's ears."""
+        """Say that the run was refused and stays charged; the reason depends on confidential counts."""
         charged = "a test run is charged nothing" if self.identity.seeded else "what it was charged stays charged"
         reason = (
             "the congenial sampler cannot prove its errors here, with any windows it may use, and nothing was "
@@ -311,7 +311,7 @@ class _Run:
         return False
 
     def _remove(self, folder: Path) -> None:
-        """Take back a stage's output, and with it the manifest that vouched for it."""
+        """Remove a stage's output, and the manifest that lists it."""
         if folder.exists():
             self.layout.release.manifest.unlink(missing_ok=True)
             shutil.rmtree(folder)
@@ -329,13 +329,13 @@ class _Run:
                 result.wait_until_finish()
         except Exception as error:
             raise_reported(*partials)
-            write_atomically(partials[0] / "room", bytes(4096))  # a worker on a full disk could not even complain
+            write_atomically(partials[0] / "room", bytes(4096))  # a worker on a full disk could not report its error
             raise failure_of(error, self.options) from error
         raise_reported(*partials)
         self.spent[stage] = {"pipeline_seconds": perf_counter() - begun, "steps": steps_of(result.metrics())}
 
     def _require(self, paths: list[Path]) -> None:
-        """A runner's word is not enough: what was to be written must be there."""
+        """Check that the files exist; a runner's success is not taken for granted."""
         missing = [path for path in paths if not path.exists()]
         if missing:
             remedy = "use another runner; this one lost work without saying so"

@@ -8,7 +8,8 @@
 ====================  ==============================================================================================
 
 `secret_guarantee` is the fifth, secret-pair: one record changes in a stated way and as few others as possible
-compensate it. A new policy is an entry of `POLICIES`. Costs are summed over the events for each move and only then is the largest taken.
+compensate it. Costs are summed over the events for each move, and only then is the largest taken. A new policy is an
+entry of `POLICIES`.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ def noisy_answers(
     geocodes : ndarray of str
         The geounits to measure, the empty ones too.
     truth : TrueCounts
-        Their true counts; units are positions in ``geocodes``. They are sparse and stay so: only the cells that somebody
-        is in are added to the noise.
+        Their true counts; units are positions in ``geocodes``. They are sparse and stay so: only cells with somebody in
+        them are added to the noise.
     streams : Streams
         The noise of a number is a function of run key, plan, level, geocode, query and mechanism, so whoever measures
         twice writes the same number twice.

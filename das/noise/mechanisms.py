@@ -32,11 +32,11 @@ def column_of(mechanisms: Iterable[Mechanism]) -> str:
     'sigma2'
     >>> column_of([DiscreteGaussian(4), DiscreteLaplace(2)])
     Traceback (most recent call last):
-    das.errors.ConfigError: mechanism: one file cannot state both scale and sigma2; measure a level with one kind of noise
+    das.errors.ConfigError: mechanism: one file cannot state scale and sigma2; measure a level with one kind of noise
     """
     kinds = {_known(type(mechanism)).column for mechanism in mechanisms}
     if len(kinds) != 1:
-        reason = f"one file cannot state both {' and '.join(sorted(kinds))}" if kinds else "nothing is measured"
+        reason = f"one file cannot state {' and '.join(sorted(kinds))}" if kinds else "nothing is measured"
         raise ConfigError(Problem("mechanism", reason, "measure a level with one kind of noise"))
     return kinds.pop()
 

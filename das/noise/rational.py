@@ -20,7 +20,7 @@ def positive_rational(value: Rational, where: str) -> Fraction:
     value : int, Fraction or str
         A string is read as ``"3/2"``, ``"1.5"`` or ``"7"``.
     where : str
-        The name of the parameter, for the complaint.
+        The name of the parameter, for the error message.
 
     Examples
     --------

@@ -43,7 +43,7 @@ class TwoSidedNoise(ABC):
 
     @abstractmethod
     def event(self, level: str, query: str) -> Event:
-        """Return what the accountant is told of a query that was measured with this noise."""
+        """Return the accountant's event for a query that was measured with this noise."""
 
     @property
     @abstractmethod

@@ -1,7 +1,8 @@
 """What the mechanism of a method releases, and how it is accounted: one value a method; a new method is an entry here.
 
-``measure`` adds independent noise to every answer; counts are estimated from that later, on the public side. ``congenial``
-draws conforming counts at once: its noise is conditioned on the public facts, so there is nothing left to estimate.
+``measure`` adds independent noise to every answer; counts are estimated from that later, on the public side.
+``congenial`` draws conforming counts at once: its noise is conditioned on the public facts, so nothing is left to
+estimate.
 """
 
 from __future__ import annotations

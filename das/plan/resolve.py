@@ -272,8 +272,8 @@ class _Facts:
         if isinstance(entry, InvariantSettings):
             self.invariants.append(Invariant(found, entry.level, entry.reason))
             return
-        told = entry.model_dump(exclude={"query"})
+        entries = entry.model_dump(exclude={"query"})
         if isinstance(entry, BoundSettings):
-            self.bounds.append(Bound(query=found, **told))
+            self.bounds.append(Bound(query=found, **entries))
         else:
-            self.published.append(Published(query=found, **told))
+            self.published.append(Published(query=found, **entries))

@@ -276,8 +276,8 @@ class EstimateSettings(Section):
     ``"guaranteed"`` refuses before anything is measured, ``"attempted"`` lets a family end the run if it comes to that.
 
     ``prior`` is for cells with so few people that measurements say next to nothing about them: ``"sharing"`` expects
-    them to be distributed over the children as similar people are (:mod:`das.estimation.prior.sparse_cells`), ``"none"``
-    assumes nothing. Only for ``information = "full"``; linear estimates and their intervals never contain it.
+    them to be distributed over the children as similar people are (:mod:`das.estimation.prior.sparse_cells`),
+    ``"none"`` assumes nothing. Only for ``information = "full"``; linear estimates and their intervals never contain it.
     """
 
     method: Literal["nonnegative-l2", "congenial"] = "nonnegative-l2"

@@ -1,4 +1,4 @@
-"""Is a plan a tree of counts? Its layers from the coarsest to the finest, or the reason why it has none.
+"""Arrange what a plan measures, fixes or bounds as a tree of counts, or say why that is impossible.
 
 A count is a geounit and an answer of a query there. Two counts either nest or have nobody in common exactly if, on the
 way down the spine, each query refines all that came before it: then the counts form a tree, and noise on them can be
@@ -31,7 +31,7 @@ __all__ = ["Layer", "TreeOfCounts", "tree_of"]
 
 @dataclass(frozen=True)
 class Layer:
-    """Counts of one query in the geounits of one level; without noise they only hold others together, or are known."""
+    """Counts of one query in the geounits of one level; without noise, a layer only sums others or is known exactly."""
 
     level: str
     query: Query
@@ -139,7 +139,7 @@ def _problems(plan: Plan, entries: dict[str, tuple[Layer, ...]]) -> Iterator[Pro
     if last is None or last.noise is None or int(last.reached.sum()) < int(plan.schema.possible.sum()):
         yield Problem(
             f"strategy.queries.{leaf}",
-            f"the congenial engine draws every cell of each {leaf}, and nothing measures them",
+            f"the congenial method draws every cell of each {leaf}, and nothing measures them",
             "give 'detailed' a share there",
         )
 
@@ -147,7 +147,7 @@ def _problems(plan: Plan, entries: dict[str, tuple[Layer, ...]]) -> Iterator[Pro
 def _unaccounted(plan: Plan) -> Iterator[Problem]:
     """What the theorems of ``das/accounting/conditioned_tree.md`` do not cover."""
     if plan.settings.privacy.neighbours is Neighbours.ADD_REMOVE:
-        reason = "'add-remove' is not accounted for the congenial engine: conditioning is proved for replaced records"
+        reason = "'add-remove' is not accounted for the congenial method: conditioning is proved for replaced records"
         yield Problem("privacy.neighbours", reason, 'use neighbours = "replace", or method = "nonnegative-l2"')
     if plan.published:
         # Theorem 3 steps back towards the true counts within the facts; an earlier release's noise leaves them outside.

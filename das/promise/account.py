@@ -96,7 +96,7 @@ def _presence(plan: Plan) -> dict[str, Any]:
 
 
 def account_of(whole: HierarchicalPlan, delta: Fraction, sampler: TreeSampler | None = None) -> dict[str, Any]:
-    """Account what the accountant was told of, under every policy and for every secret.
+    """Account a plan under every policy and for every secret.
 
     Where all noise is of the Laplace kind the epsilons are pure: they need no delta. With a sampler, the noise is
     conditioned to conform, and the account is that of the conditioned mechanism.
@@ -148,7 +148,7 @@ def account_of(whole: HierarchicalPlan, delta: Fraction, sampler: TreeSampler | 
 
 
 def split_below(whole: HierarchicalPlan, level: str) -> HierarchicalPlan:
-    """Measure parts of a level's geounits, while what is public there speaks of their sums.
+    """Split each geounit of a level into parts that are measured, while the public facts speak of their sums.
 
     The production spine of 2020 measured each state in two parts, American Indian and Alaska Native areas and the rest.
     """

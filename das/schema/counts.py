@@ -1,8 +1,8 @@
 """Sparse counts by geounit and cell: true ones, which are confidential, and protected ones, which are not.
 
 The two are different types with the same shape. Only a mechanism turns one into the other: noise is added to answers of
-true counts in :mod:`das.noise.measure`, or conforming counts are drawn in :mod:`das.congenial`. Nothing after that accepts
-true counts, and a type checker sees it.
+true counts in :mod:`das.noise.measure`, or conforming counts are drawn in :mod:`das.congenial`. Nothing after that
+accepts true counts, and a type checker sees it.
 """
 
 from __future__ import annotations

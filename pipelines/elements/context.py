@@ -1,4 +1,4 @@
-"""What every worker needs, by path rather than by value: the plan travels, the spine is read once per process."""
+"""The context of a worker, by path rather than by value: the plan travels, the spine is read once per process."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ class WorkerContext:
         return _spine(self.spine_path, self.spine_path.stat().st_mtime_ns)
 
     def shards(self, level: str) -> tuple[Shard, ...]:
-        """The parts into which a level's files are cut; the same for every stage, so that part i reads part i."""
+        """The shards into which a level's files are cut; the same for every stage, so that shard i reads shard i."""
         numbers = numbers_per_unit(self.plan.at(level))
         return _parts(self.spine_path, self.spine_path.stat().st_mtime_ns, level, numbers)
 
     def all_shards(self) -> list[Shard]:
-        """Every part of every level, top-down."""
+        """Every shard of every level, top-down."""
         return [shard for level in self.plan.levels for shard in self.shards(level)]

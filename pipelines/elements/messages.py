@@ -1,7 +1,7 @@
-"""What the parts of neighbouring levels tell each other, addressed to the part that needs it.
+"""Messages between the shards of neighbouring levels, addressed to the shard that needs them.
 
-Up the spine travels what a family knows of its parent; down the spine a geounit's counts and its best estimate. A
-message speaks of some geounits of one part, so that there are few messages and none is large.
+Linear estimates of parents go up the spine; a geounit's counts and its linear estimate go down. A message holds several
+geounits of one shard, so that there are few messages and none is large.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from pipelines.elements.linear_estimates import estimate_arrays, estimate_of
 __all__ = ["Keyed", "received_from_above", "received_from_below", "send_down", "send_up"]
 
 Keyed = tuple[int, Arrays]
-"""A part's number in its level, and something for it."""
+"""A shard's number in its level, and an element for it."""
 
 
 def send_up(work: WorkerContext, level: str, unit: NDArray[np.int64], known: LinearEstimate) -> Iterator[Keyed]:
-    """Address what is known of some geounits of a level to the parts that these lie in."""
+    """Address linear estimates of geounits of a level to the shards that these lie in."""
     for index, here in _runs(np.searchsorted(_starts(work, level), unit, side="right") - 1):
         yield index, estimate_arrays(known.units(here)).with_array("unit", unit[here])
 
 
 def received_from_below(messages: Iterable[Arrays]) -> dict[int, LinearEstimate]:
-    """Take such messages apart: what is known of each geounit."""
+    """Take messages from below apart: the linear estimate of each geounit."""
     found: dict[int, LinearEstimate] = {}
     for message in messages:
         if "unit" in message:
@@ -44,7 +44,7 @@ def received_from_below(messages: Iterable[Arrays]) -> dict[int, LinearEstimate]
 def send_down(
     work: WorkerContext, level: str, unit: NDArray[np.int64], counts: ProtectedCounts, best: LinearEstimate | None
 ) -> Iterator[Keyed]:
-    """Address the counts and best estimates of consecutive geounits to the parts of ``level`` with their children."""
+    """Address counts and linear estimates of consecutive geounits to the shards of ``level`` with their children."""
     part_of_child = np.searchsorted(_starts(work, level), families(work.spine, level)[unit], side="right") - 1
     cuts = np.searchsorted(counts.unit, np.append(unit, unit[-1] + 1))
     for index, here in _runs(part_of_child):
@@ -65,7 +65,7 @@ ParentCounts = tuple[NDArray[np.int64], NDArray[np.int64]] | None
 
 
 def received_from_above(messages: Iterable[Arrays]) -> dict[int, tuple[ParentCounts, LinearEstimate | None]]:
-    """Take such messages apart: each parent's counts, and its best estimate if there is one.
+    """Take messages from above apart: each parent's counts, and its linear estimate if there is one.
 
     Above the top there is nobody: its only message is empty.
     """

@@ -1,7 +1,6 @@
-"""The congenial engine: the mechanism itself emits conforming counts, and so it stands on the confidential side.
+"""The congenial mechanism as Beam steps: messages up the spine, draws down; it stands on the confidential side.
 
-An up-sweep carries messages, which are functions of true counts, from the leaves to the top; a down-sweep carries draws
-back. Only the draws leave: every other element of this pipeline is confidential.
+Messages are functions of true counts. Only the draws are released; every other element here is confidential.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Congenial(beam.PTransform):
         work, levels = self.work, self.work.plan.levels
         truth = {
             level: start
-            | f"parts of {level}" >> beam.Create(list(work.shards(level)))
+            | f"shards of {level}" >> beam.Create(list(work.shards(level)))
             | f"spread {level}" >> beam.Reshuffle()
             | f"read {level}" >> beam.ParDo(ReadTruth(work, self.histograms, self.facts)).with_output_types(Keyed)
             for level in levels
@@ -62,7 +61,7 @@ class Congenial(beam.PTransform):
             below[above] = (
                 joined
                 | f"join {level} with its children" >> Join()
-                | f"tell {above}" >> beam.ParDo(SendUp(work, level, self.reach)).with_output_types(Keyed)
+                | f"send up to {above}" >> beam.ParDo(SendUp(work, level, self.reach)).with_output_types(Keyed)
             )
         parents = start | "above the top" >> beam.Create([(0, Arrays({}))]).with_output_types(Keyed)
         for level in levels:
@@ -73,7 +72,7 @@ class Congenial(beam.PTransform):
                 | f"draw {level}" >> beam.ParDo(DrawFamily(work, level, self.reach, self.key)).with_output_types(Keyed)
             )
             if level != levels[-1]:
-                parents = drawn | f"hand {level} down" >> beam.ParDo(SendDown(level)).with_output_types(Keyed)
+                parents = drawn | f"send {level} down" >> beam.ParDo(SendDown(level)).with_output_types(Keyed)
         # The leaves' cells are the whole draw: every other count is a sum of them.
         counts, written = drawn | "cells" >> beam.ParDo(ToCells(work)).with_output_types(Keyed), []
         size = work.plan.schema.size
@@ -94,7 +93,7 @@ class Congenial(beam.PTransform):
 
 
 class ReadTruth(beam.DoFn):
-    """Read a part's true counts and public limits and split them by family."""
+    """Read a shard's true counts and public limits, and split them by family."""
 
     def __init__(self, work: WorkerContext, histograms: Path, facts: Path) -> None:
         self.work, self.histograms, self.facts = work, histograms, facts
@@ -118,17 +117,17 @@ class ReadTruth(beam.DoFn):
 
 
 class _OfFamily(beam.DoFn):
-    """What the two sweeps share: a family as ``das`` understands it, from what was joined."""
+    """A step on joined elements: it builds the family that :mod:`das.congenial.family` works on."""
 
     def __init__(self, work: WorkerContext, level: str, reach: float) -> None:
         self.work, self.level, self.reach = work, level, reach
 
     def setup(self) -> None:
-        """Arrange the layers once a worker."""
+        """Build the tree of counts once per worker."""
         self.layers: TreeOfCounts = tree_of(self.work.plan)
 
     def family(self, parent: int, joined: dict[str, Iterable[Arrays]]) -> tuple[Family, list[SentMessages] | None]:
-        """Bring the true counts into the layers, and the children's own messages into order."""
+        """Lay the true counts out by layer, and sort the children's messages."""
         spine = self.work.spine
         offsets = families(spine, self.level)
         first, stop = int(offsets[parent]), int(offsets[parent + 1])
@@ -156,24 +155,24 @@ class _OfFamily(beam.DoFn):
         )
         if self.level == self.work.plan.levels[-1]:
             return family, None
-        ordered = sorted(joined["below"], key=lambda told: int(told["child"][0]))
-        return family, [_told(told) for told in ordered]
+        ordered = sorted(joined["below"], key=lambda sent: int(sent["child"][0]))
+        return family, [_messages_of(sent) for sent in ordered]
 
 
 class SendUp(_OfFamily):
-    """Sum a family's messages and address them to the family above, of which its parent is a child."""
+    """Sum a family's messages and send them to the family in which its parent is a child."""
 
-    @timed(lambda self, element: f"tell parents of {self.level}")
+    @timed(lambda self, element: f"send up from {self.level}")
     def process(self, element: Joined) -> Iterator[Keyed]:
-        """Yield the grandparent's position and what the parent is told."""
+        """Yield the grandparent's position and the parent's messages."""
         parent, joined = element
         spine = self.work.spine
         above = spine.levels[spine.levels.index(self.level) - 1]
         with reporting_errors(self.work.partial):
             family, below = self.family(parent, joined)
             with refusing(WindowsTooNarrow):
-                told = family.tell(family.weigh(below), self.layers[above][-1])
-        yield max(0, int(spine.parent(above)[parent])), _arrays(told).with_array("child", np.array([parent]))
+                sent = family.tell(family.weigh(below), self.layers[above][-1])
+        yield max(0, int(spine.parent(above)[parent])), _arrays(sent).with_array("child", np.array([parent]))
 
 
 class DrawFamily(_OfFamily):
@@ -197,14 +196,14 @@ class DrawFamily(_OfFamily):
         (above,) = joined["parent"]
         with reporting_errors(self.work.partial):
             family, below = self.family(parent, joined)
-            handed = np.zeros(family.layers[0].query.size, dtype=np.int64)
+            drawn_above = np.zeros(family.layers[0].query.size, dtype=np.int64)
             with refusing(WindowsTooNarrow):  # whether the roots hold is settled before anything is drawn
                 weighed = family.weigh(below)
                 coarsest = None if "answer" in above else family.draw_roots(weighed, self.streams)
             with refusing(SplitNotProved):  # from here on it may depend on what was drawn
                 if coarsest is None:
-                    handed[np.asarray(above["answer"])] = above["count"]
-                    coarsest = family.draw(weighed, handed, self.streams)
+                    drawn_above[np.asarray(above["answer"])] = above["count"]
+                    coarsest = family.draw(weighed, drawn_above, self.streams)
                 drawn = family.refine(weighed, coarsest, self.streams)
         child, answer = np.nonzero(drawn)
         first = int(families(self.work.spine, self.level)[parent])
@@ -223,7 +222,7 @@ class DrawFamily(_OfFamily):
 
 @contextmanager
 def refusing(kind: type[ProblemsFound]) -> Iterator[None]:
-    """Say it without a place: which family it was is a matter of confidential counts."""
+    """Raise without naming a place: which family failed depends on confidential counts."""
     try:
         yield
     except WindowTooSmall:
@@ -231,12 +230,12 @@ def refusing(kind: type[ProblemsFound]) -> Iterator[None]:
 
 
 class SendDown(beam.DoFn):
-    """Hand each child its own draw: it is the parent of the next family."""
+    """Send each child its own draw: it is the parent of the next family."""
 
     def __init__(self, level: str) -> None:
         self.level = level
 
-    @timed(lambda self, element: f"hand down {self.level}")
+    @timed(lambda self, element: f"send down {self.level}")
     def process(self, element: Keyed) -> Iterator[Keyed]:
         """Yield each child's position and its sparse draw."""
         arrays = element[1]
@@ -248,13 +247,13 @@ class SendDown(beam.DoFn):
 
 
 class ToCells(beam.DoFn):
-    """Name the cells of the leaves' draws, and key them by the part in which they are written."""
+    """Find the cells of the leaves' draws, and key them by the shard that they are written to."""
 
     def __init__(self, work: WorkerContext) -> None:
         self.work = work
 
     def setup(self) -> None:
-        """Find the cell of each answer of the finest query once a worker."""
+        """Find the cell of each answer of the finest query once per worker."""
         finest = tree_of(self.work.plan)[self.work.plan.levels[-1]][-1].query
         self.cell_of = np.zeros(finest.size, dtype=np.int64)
         possible = np.flatnonzero(self.work.plan.schema.possible)
@@ -262,7 +261,7 @@ class ToCells(beam.DoFn):
 
     @timed(lambda self, element: "name cells")
     def process(self, element: Keyed) -> Iterator[Keyed]:
-        """Yield the part's number and the family's counts."""
+        """Yield the shard's number and the family's counts."""
         arrays = element[1]
         starts = [shard.start for shard in self.work.shards(self.work.plan.levels[-1])]
         first = int(np.asarray(arrays["children"])[0])
@@ -275,7 +274,7 @@ class ToCells(beam.DoFn):
 
 
 class WriteDraws(beam.DoFn):
-    """Write a part's drawn counts, with the noise that was conditioned."""
+    """Write a shard's drawn counts, and state the noise that was conditioned."""
 
     def __init__(self, work: WorkerContext, level: str) -> None:
         self.work, self.level = work, level
@@ -299,14 +298,14 @@ class WriteDraws(beam.DoFn):
         yield path.name
 
 
-def _arrays(told: SentMessages) -> Arrays:
-    """What a geounit tells, as an element."""
-    named = {field.name: getattr(told.messages, field.name) for field in fields(Messages)}
-    return Arrays({"ids": told.ids, **named})
+def _arrays(sent: SentMessages) -> Arrays:
+    """A geounit's messages as an element."""
+    named = {field.name: getattr(sent.messages, field.name) for field in fields(Messages)}
+    return Arrays({"ids": sent.ids, **named})
 
 
-def _told(arrays: Arrays) -> SentMessages:
-    """What a geounit tells, from an element."""
+def _messages_of(arrays: Arrays) -> SentMessages:
+    """A geounit's messages from an element."""
     named: dict[str, Any] = {field.name: arrays[field.name] for field in fields(Messages)}
     messages = Messages(**named)
     return SentMessages(np.asarray(arrays["ids"], dtype=np.int64), messages)

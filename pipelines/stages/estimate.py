@@ -1,7 +1,7 @@
-"""The down-sweep: part by part, each family takes its parent's counts and is solved; only public things are read.
+"""Estimation as Beam steps: an up-sweep of linear estimates, then a down-sweep that solves family by family.
 
-Each worker reads the measurements of its part itself and writes its part's files itself. What travels between levels is
-small: what families know of their parents, up, and what parents were found to be, down.
+Only public files are read. Each worker reads the measurements of its shard and writes its shard's files itself. What
+travels between levels is small: linear estimates of parents go up; parents' counts and linear estimates go down.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ PUBLIC_FILE = 0o644
 class DownSweep(beam.PTransform):
     """Measurements and facts to protected integer counts, from the top of the spine to its leaves.
 
-    With full information an up-sweep comes first: each family pools what it knows and tells its parent. The down-sweep
-    then carries two things to each child: its parent's counts, and its parent's best linear unbiased estimate.
+    With full information an up-sweep comes first: the sum of each family's linear estimates is sent to its parent. The
+    down-sweep then carries two things to each child: its parent's counts, and its parent's linear estimate.
     """
 
     def __init__(self, work: WorkerContext, release: ReleaseFolder, estimates: Path | None) -> None:
@@ -58,17 +58,17 @@ class DownSweep(beam.PTransform):
         """Build the steps: up if there is to be full information, then down, one join per level each."""
         work, levels = self.work, self.work.plan.levels
         nothing = [(shard.index, Arrays({})) for shard in work.shards(levels[-1])]
-        told = {levels[-1]: start | "leaves" >> beam.Create(nothing).with_output_types(Keyed)}
+        sent = {levels[-1]: start | "leaves" >> beam.Create(nothing).with_output_types(Keyed)}
         for above, level in reversed(list(pairwise(levels))) if work.full else ():
-            told[above] = (
-                told[level]
-                | f"gather what is told of {level}" >> beam.GroupByKey()
+            sent[above] = (
+                sent[level]
+                | f"collect estimates of {level}" >> beam.GroupByKey()
                 | f"pool {level}" >> beam.ParDo(PoolShard(work, self.release, level)).with_output_types(Keyed)
             )
         written = []
-        handed = start | "above the top" >> beam.Create([(0, Arrays({}))]).with_output_types(Keyed)
+        received = start | "above the top" >> beam.Create([(0, Arrays({}))]).with_output_types(Keyed)
         for level, below in zip(levels, [*levels[1:], None], strict=True):
-            joined = {"above": handed} | ({"below": told[level]} if work.full and below else {})
+            joined = {"above": received} | ({"below": sent[level]} if work.full and below else {})
             solved = (
                 joined
                 | f"join {level} with its parents" >> Join()
@@ -77,12 +77,12 @@ class DownSweep(beam.PTransform):
             write = WriteShard(work, level, self.estimates)
             written.append(solved | f"write {level}" >> beam.ParDo(write).with_output_types(str))
             if below:
-                handed = solved | f"hand {level} down" >> beam.ParDo(SendDown(work, below)).with_output_types(Keyed)
+                received = solved | f"send {level} down" >> beam.ParDo(SendDown(work, below)).with_output_types(Keyed)
         return written | beam.Flatten()
 
 
 class FamiliesOfShard(beam.DoFn):
-    """A step that reads a part's measurements and facts and works on its families."""
+    """A step that reads a shard's measurements and facts and works on its families."""
 
     def __init__(self, work: WorkerContext, release: ReleaseFolder, level: str) -> None:
         self.work, self.release, self.level = work, release, level
@@ -96,7 +96,7 @@ class FamiliesOfShard(beam.DoFn):
         self._threads.restore_original_limits()
 
     def families(self, shard: Shard, below: Mapping[int, LinearEstimate]) -> Iterator[tuple[int, int, Family]]:
-        """Yield each family of the shard: the parent's position, the first child's, and what is known of the children."""
+        """Yield each family of the shard with the positions of its parent and of its first child."""
         plan, spine = self.work.plan, self.work.spine
         values = read_measurements(plan, shard.level, shard.path(self.release.measurements))
         facts_path = shard.path(self.release.facts)
@@ -202,14 +202,14 @@ def _solved(found: list[tuple[int, FamilyEstimate]]) -> Arrays:
 
 
 class SendDown(beam.DoFn):
-    """Hand each geounit's counts and best estimate to the part of the level below that holds its children."""
+    """Send each geounit's counts and linear estimate to the shard of the level below that holds its children."""
 
     def __init__(self, work: WorkerContext, below: str) -> None:
         self.work, self.below = work, below
 
-    @timed(lambda self, element: f"hand down to {self.below}")
+    @timed(lambda self, element: f"send down to {self.below}")
     def process(self, element: Keyed) -> Iterator[Keyed]:
-        """Yield the number of a part below and what its parents were found to be."""
+        """Yield the number of a shard below, and the counts and estimates of its parents."""
         solved = element[1]
         first, children = np.asarray(solved["first"]), np.asarray(solved["children"])
         unit = np.arange(first[0], first[-1] + children[-1])
@@ -218,7 +218,7 @@ class SendDown(beam.DoFn):
 
 
 class WriteShard(beam.DoFn):
-    """Write a part's counts and how each family was solved, and the linear estimates into their own folder."""
+    """Write a shard's counts and diagnostics, and its linear estimates into their own folder."""
 
     def __init__(self, work: WorkerContext, level: str, estimates: Path | None) -> None:
         self.work, self.level, self.estimates = work, level, estimates

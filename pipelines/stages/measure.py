@@ -31,7 +31,7 @@ PUBLIC_FILE = 0o644
 
 
 class MeasureShard(beam.DoFn):
-    """Measure every geounit of a part, the empty ones too.
+    """Measure every geounit of a shard, the empty ones too.
 
     Noise is a function of (run key, plan, level, geocode, query), so a bundle that runs twice writes the same bytes.
     The key is read from the confidential folder by each worker, for this run, and never travels with the pipeline.

@@ -106,7 +106,7 @@ class PublishTable(beam.DoFn):
 
 
 def _runs(shards: Sequence[Shard]) -> Iterator[list[Shard]]:
-    """Consecutive parts, so many at a time that they have about ``ROWS_AT_ONCE`` geounits."""
+    """Consecutive shards, so many at a time that they have about ``ROWS_AT_ONCE`` geounits."""
     run: list[Shard] = []
     for shard in shards:
         if run and shard.stop - run[0].start > ROWS_AT_ONCE:
@@ -117,7 +117,7 @@ def _runs(shards: Sequence[Shard]) -> Iterator[list[Shard]]:
 
 
 class PublishRecords(beam.DoFn):
-    """Write the records of one part of the leaves."""
+    """Write the records of one shard of the leaves."""
 
     def __init__(self, work: WorkerContext, release: ReleaseFolder, *, seeded: bool) -> None:
         self.work, self.release, self.seeded = work, release, seeded

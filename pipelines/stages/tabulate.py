@@ -1,4 +1,4 @@
-"""Microdata to true histograms: read, place, add up; then carry the sums up the spine. All of it confidential."""
+"""Records to true counts of every level: encode, add up, sum along the spine. All of it is confidential."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Keyed = tuple[int, Arrays]
 
 
 class Tabulate(beam.PTransform):
-    """Chunks of input files to one sparse histogram file per part of each level."""
+    """Chunks of input files to one file of true counts per shard of each level."""
 
     def __init__(self, work: WorkerContext) -> None:
         super().__init__()
@@ -54,14 +54,14 @@ class Tabulate(beam.PTransform):
 
 
 class PlaceRecords(beam.DoFn):
-    """Read a chunk and split its counts by the part of the leaf level that they belong to."""
+    """Read a chunk and split its counts by the shard of the leaf level that they belong to."""
 
     def __init__(self, work: WorkerContext) -> None:
         self.work = work
 
     @timed(lambda self, element: "place records")
     def process(self, chunk: Chunk) -> Iterator[Keyed]:
-        """Yield a part's number and the chunk's counts in it."""
+        """Yield a shard's number and the chunk's counts in it."""
         plan, spine = self.work.plan, self.work.spine
         with reporting_errors(self.work.partial):
             for batch in read(chunk, plan):
@@ -104,7 +104,7 @@ class AddUp(beam.CombineFn, Generic[Counts]):
 
 
 class CarryUp(beam.DoFn, Generic[Counts]):
-    """Replace each unit by its parent and split by the parts of the level above."""
+    """Replace each geounit by its parent, and split by the shards of the level above."""
 
     kind: type[Counts]
 
@@ -113,14 +113,14 @@ class CarryUp(beam.DoFn, Generic[Counts]):
 
     @timed(lambda self, element: f"carry up {self.level}")
     def process(self, element: Keyed) -> Iterator[Keyed]:
-        """Yield a part's number above and what this part adds to it."""
+        """Yield the number of a shard above and what this shard adds to it."""
         counts = sparse_counts(self.kind, element[1])
         raised = replace(counts, unit=self.work.spine.parent(self.level)[counts.unit])
         yield from _by_shard(self.kind.sum_of([raised], self.work.plan.schema.size), self.work.shards(self.above))
 
 
 class WriteHistogram(beam.DoFn):
-    """Write one part's true counts into the confidential folder."""
+    """Write one shard's true counts into the confidential folder."""
 
     def __init__(self, work: WorkerContext, level: str) -> None:
         self.work, self.level = work, level
@@ -139,7 +139,7 @@ class WriteHistogram(beam.DoFn):
 
 
 def read_histogram(shard: Shard, folder: Path) -> TrueCounts:
-    """Read a part's true counts; a part without a file has nobody in it."""
+    """Read a shard's true counts; a shard without a file has nobody in it."""
     path = shard.path(folder)
     if not path.exists():
         return TrueCounts.nobody()
