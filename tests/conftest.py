@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +90,27 @@ def country(tmp_path: Path) -> Country:
 @pytest.fixture(scope="session")
 def streams() -> Streams:
     return RunKey.for_testing("tests of das.noise").streams(b"context")
+
+
+DATA = Path(__file__).parent / "data"
+STATE_DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "ri_2010_blocks.csv.gz"
+
+
+@pytest.fixture(scope="session")
+def vectors() -> Callable[..., list[dict[str, Any]]]:
+    """Give the test vectors of the names asked for; a name that has none fails the test."""
+    content = json.loads((DATA / "vectors" / "semidp.json").read_text(encoding="utf-8"))
+
+    def named(*names: str) -> list[dict[str, Any]]:
+        assert set(names) <= {vector["name"] for vector in content}
+        return [vector for vector in content if vector["name"] in names]
+
+    return named
+
+
+@pytest.fixture(scope="session")
+def rhode_island() -> Path:
+    """Give the 2010 block counts of Rhode Island, the only data of the tests that lie outside the repository."""
+    if not STATE_DATA.exists():
+        pytest.skip("the Rhode Island data are not in the repository: needs ../shared/data/ri_2010_blocks.csv.gz")
+    return STATE_DATA.resolve()

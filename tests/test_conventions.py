@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +21,7 @@ FORBIDDEN = {
 LIBRARY = sorted(path for package in FORBIDDEN for path in (ROOT / package).rglob("*.py"))
 SEEDED = {"Generator", "PCG64", "Philox", "SeedSequence", "default_rng", "BitGenerator"}
 MECHANISMS = {"discrete_gaussian", "discrete_laplace", "stream", "table"}
-TEXTS = {".py", ".md", ".toml", ".lock", ".yaml", ".yml", ".j2", ".cfg", ".txt", ""}
+TEXTS = {".py", ".md", ".toml", ".lock", ".yaml", ".yml", ".j2", ".cfg", ".cff", ".json", ".txt", ""}
 LINES = 400
 
 MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:work|root|home|tmp|Users)/\w")
@@ -142,16 +143,20 @@ def test_a_mechanism_has_its_proof_beside_it() -> None:
 
 
 def project_files() -> Iterator[Path]:
-    for folder in ("das", "geography", "pipelines", "tests", "config", "scripts", ".ci"):
+    for folder in ("das", "geography", "pipelines", "tests", "config", "scripts", ".ci", ".github"):
         for path in sorted((ROOT / folder).rglob("*")):
             if path.is_file() and path.suffix in TEXTS and not any(part == "__pycache__" for part in path.parts):
                 yield path
-    yield from (path for path in sorted(ROOT.iterdir()) if path.is_file() and path.suffix in TEXTS)
+    for path in sorted(ROOT.iterdir()):
+        if path.is_file() and path.suffix in TEXTS and path.name != ".git":  # in a worktree, a file that Git wrote
+            yield path
 
 
 def test_no_file_names_a_place_on_one_machine_or_a_registry() -> None:
     files = list(project_files())
-    assert {"README.md", "pyproject.toml", "requirements.lock"} <= {path.name for path in files}
+    assert {"README.md", "pyproject.toml", "requirements.lock", "requirements-dev.lock", "CITATION.cff", "ci.yml"} <= {
+        path.name for path in files
+    }
     found = [
         f"{name_of(path)}: {match.group()}"
         for path in files
@@ -177,16 +182,48 @@ def test_a_place_on_one_machine_is_recognised(text: str, wrong: bool) -> None:
     assert bool(MACHINE_PATH.search(text)) == wrong
 
 
-def test_the_lock_file_names_exact_hashed_versions_and_no_index() -> None:
-    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+LOCKS = ("requirements.lock", "requirements-dev.lock")
+
+
+def pins(lock: str) -> dict[str, str]:
+    text = (ROOT / lock).read_text(encoding="utf-8")
+    return dict(re.findall(r"^([A-Za-z0-9._-]+)==(\S+) \\$", text, flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_file_names_exact_hashed_versions_and_no_index(lock: str) -> None:
+    text = (ROOT / lock).read_text(encoding="utf-8")
     assert "http" + "://" not in text
     assert "http" + "s://" not in text
     assert "index-url" not in text
-    pinned = re.findall(r"^([A-Za-z0-9._-]+)(?:\[[\w,-]+\])?==\S+ \\$", text, flags=re.MULTILINE)
+    pinned = pins(lock)
     loose = [line for line in text.splitlines() if re.match(r"[A-Za-z]", line) and "==" not in line]
     assert loose == []
-    assert {"apache-beam", "numpy", "cvxpy", "pyarrow"} <= {name.lower() for name in pinned}
-    assert text.count("--hash=sha256:") >= len(pinned)
+    assert {"apache-beam", "numpy", "cvxpy", "pyarrow"} <= pinned.keys()
+    blocks = re.split(r"^(?=[A-Za-z0-9])", text, flags=re.MULTILINE)[1:]
+    assert [block.splitlines()[0] for block in blocks if "--hash=sha256:" not in block] == []
+    assert len(blocks) == len(pinned)
+
+
+def test_a_run_installs_what_it_needs_and_tests_add_to_it() -> None:
+    """The build backend is in both: das is installed without fetching anything that a lock does not name."""
+    runtime, dev = (pins(lock) for lock in LOCKS)
+    assert runtime.items() <= dev.items()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+    def names(requirements: list[str]) -> set[str]:
+        return {re.split(r"[\s<>=\[;]", requirement)[0].lower() for requirement in requirements}
+
+    assert names(project["project"]["dependencies"]) <= runtime.keys()
+    assert names(project["build-system"]["requires"]) | {"editables", "setuptools"} <= runtime.keys()
+    for extra in project["project"]["optional-dependencies"].values():
+        assert names(extra) <= dev.keys() - runtime.keys()
+
+
+def test_the_version_is_the_same_wherever_it_is_written() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\n## [{version}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 def test_tests_have_names_of_their_own() -> None:

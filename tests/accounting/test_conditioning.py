@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from fractions import Fraction
 from itertools import permutations, product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,8 +30,6 @@ from das.accounting.small_table.dataspace import TableFacts, data_space
 from das.accounting.small_table.margins import margin_invariants
 from das.errors import BudgetError, ConfigError
 
-VECTORS = Path(__file__).resolve().parents[2] / ".." / "shared" / "vectors" / "semidp.json"
-
 
 def gaussian(sigma2: str, support: str = "integers") -> GaussianEvent:
     return GaussianEvent(level="t", query="detailed", sigma2=Fraction(sigma2), support=support)
@@ -54,12 +50,10 @@ EVALUATIONS = {
 }
 
 
-def test_vectors() -> None:
-    if not VECTORS.exists():
-        pytest.skip("the shared test vectors are not beside the repository")
-    vectors = [v for v in json.loads(VECTORS.read_text()) if v["name"] in EVALUATIONS]
-    assert len(vectors) == 10
-    for vector in vectors:
+def test_vectors(vectors) -> None:
+    conditioned = vectors(*EVALUATIONS)
+    assert len(conditioned) == 10
+    for vector in conditioned:
         got = float(EVALUATIONS[vector["name"]](vector["input"]))
         assert got == pytest.approx(vector["expected"], abs=max(vector["tol"], 2e-12)), vector
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -25,7 +23,6 @@ from das.accounting.conversion import (
 from das.errors import ConfigError
 
 mpmath = pytest.importorskip("mpmath")
-VECTORS = Path(__file__).resolve().parents[2] / ".." / "shared" / "vectors" / "semidp.json"
 
 
 def exact(value: float) -> Fraction:
@@ -43,12 +40,10 @@ EVALUATIONS = {
 }
 
 
-def test_every_conversion_vector() -> None:
-    if not VECTORS.exists():
-        pytest.skip("the shared test vectors are not beside the repository")
-    vectors = [v for v in json.loads(VECTORS.read_text()) if v["name"] in EVALUATIONS]
-    assert len(vectors) > 30
-    for vector in vectors:
+def test_every_conversion_vector(vectors) -> None:
+    conversions = vectors(*EVALUATIONS)
+    assert len(conversions) > 30
+    for vector in conversions:
         got = EVALUATIONS[vector["name"]](vector["input"])
         assert got == pytest.approx(vector["expected"], abs=vector["tol"]), vector
 

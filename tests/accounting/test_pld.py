@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from fractions import Fraction
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,7 +29,6 @@ from das.accounting.policies import guarantee
 from das.accounting.tight import tight_epsilon_upper
 
 mpmath = pytest.importorskip("mpmath")
-VECTORS = Path(__file__).resolve().parents[2] / ".." / "shared" / "vectors" / "semidp.json"
 DELTA = Fraction(1, 10**10)
 
 
@@ -96,12 +93,8 @@ def test_the_tail_keeps_relative_accuracy(case: int, epsilon: float) -> None:
     assert truth < 1e-10
 
 
-def test_vectors_of_the_discrete_gaussian() -> None:
-    if not VECTORS.exists():
-        pytest.skip("the shared test vectors are not beside the repository")
-    vectors = [v for v in json.loads(VECTORS.read_text()) if v["name"] == "discrete_gaussian_exact_delta"]
-    assert vectors
-    for vector in vectors:
+def test_vectors_of_the_discrete_gaussian(vectors) -> None:
+    for vector in vectors("discrete_gaussian_exact_delta"):
         given_ = vector["input"]
         got = loss_distribution([(gaussian(given_["sigma2"]), (given_["shift"],))]).delta_upper(given_["eps"])
         assert got == pytest.approx(vector["expected"], rel=2e-6)

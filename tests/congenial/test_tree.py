@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from fractions import Fraction
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +23,6 @@ from das.congenial.tree import UNBOUNDED, Tree
 from das.errors import ConfigError, InfeasibleError
 from das.noise import DiscreteGaussian, DiscreteLaplace, RunKey
 
-VECTORS = Path(__file__).resolve().parents[2] / ".." / "shared" / "vectors" / "semidp.json"
 NOISES = [DiscreteGaussian(2), DiscreteGaussian("1/2"), DiscreteLaplace(1), DiscreteLaplace("1/2"), None]
 TWO_LEVELS = (-1, 0, 0, 1, 1, 1, 2, 2)
 
@@ -232,14 +229,7 @@ def test_a_larger_tree_still_proves_its_errors():
     assert 150 < total < 200  # empty cells cannot be negative: the law itself is above the truth
 
 
-def vectors(name):
-    if not VECTORS.exists():
-        return []
-    return [v for v in json.loads(VECTORS.read_text()) if v["name"] == name]
-
-
-@pytest.mark.skipif(not VECTORS.exists(), reason="the shared test vectors are not here")
-def test_the_tree_gives_the_shared_vectors():
+def test_the_tree_gives_the_vectors(vectors):
     for vector in vectors("two_bin_cond_dgeo_loss"):
         given_ = vector["input"]
         total, first, other = given_["n"], given_["s1"], given_["s1p"]

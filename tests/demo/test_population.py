@@ -18,7 +18,6 @@ from das.demo import CENRACE, HHGQ, HISPANIC, VOTINGAGE, Population, generate
 from das.errors import UsageError
 
 SHAPE = (8, 2, 2, 63)
-SHARED = Path(__file__).resolve().parents[2] / ".." / "shared"
 WIDTHS = {"county": 5, "tract": 11, "block_group": 12, "block": 15}
 
 
@@ -142,10 +141,9 @@ def test_ethnicity_is_clustered_by_tract_and_the_measure_would_tell(state: Popul
     assert even < 0.05
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data")
-def test_the_shape_is_that_of_published_block_counts() -> None:
+def test_the_shape_is_that_of_published_block_counts(rhode_island: Path) -> None:
     """The generator was adjusted to these very counts: this guards the fit and does not confirm it on other data."""
-    real = pd.read_csv(SHARED / "data" / "ri_2010_blocks.csv.gz", dtype={"GEOID": str})
+    real = pd.read_csv(rhode_island, dtype={"GEOID": str})
     made = generate(len(real), int(real["pop"].sum()))
     hispanic = np.unravel_index(made.cell, SHAPE)[2] == 1
     minor = np.unravel_index(made.cell, SHAPE)[1] == 0

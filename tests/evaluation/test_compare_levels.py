@@ -26,7 +26,6 @@ from das.plan.plan import Plan
 from das.promise.account import account
 
 ROOT = Path(__file__).resolve().parents[2]
-DATA = ROOT / ".." / "shared" / "data" / "ri_2010_blocks.csv.gz"
 MIXED = 'total = "1/4"\n"sex * grown" = "1/4"\ndetailed = "1/2"\n'
 GAUSSIAN = ('framework = "pure"', 'framework = "zcdp"'), ('epsilon = "2"', 'rho = "1/2"')
 TWO_LEVELS = ('{ name = "district" }, ', ""), ('district = "1/4"\n', ""), ('village = "1/2"', 'village = "3/4"')
@@ -266,13 +265,12 @@ def test_the_verb_takes_a_config(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data/ri_2010_blocks.csv.gz")
-def test_rhode_island(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rhode_island(rhode_island: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every level measured by its sixteen cells, the state's total exact, the levels' shares of 2020."""
     monkeypatch.setattr(sys, "path", [str(ROOT / "tests" / "pipeline"), *sys.path])
     from test_rhode_island import config_text
 
-    text = config_text()
+    text = config_text(rhode_island)
     start, end = text.index("[strategy.queries.all]"), text.index("[[invariant]]")
     (tmp_path / "ri.toml").write_text(text[:start] + '[strategy.queries.all]\ndetailed = "1"\n\n' + text[end:])
     found = compare_levels(das.load(tmp_path / "ri.toml"), runs=2, workdir=tmp_path / "work")

@@ -3,7 +3,6 @@
 import pickle
 from collections import defaultdict
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +25,6 @@ from geography import (
     to_networkx,
 )
 
-SHARED = Path(__file__).resolve().parents[2] / ".." / "shared"
 LEVELS = ("state", "county", "tract", "block")
 
 
@@ -254,9 +252,8 @@ def test_a_damaged_file_is_named(tmp_path):
         Spine.load(path)
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="the shared data folder is absent")
-def test_rhode_island():
-    columns = read_text_columns(SHARED / "data" / "ri_2010_blocks.csv.gz", ["GEOID"])
+def test_rhode_island(rhode_island):
+    columns = read_text_columns(rhode_island, ["GEOID"])
     widths = [("state", 2), ("county", 3), ("tract", 6), ("block_group", 1), ("block", 3)]
     spine = from_geocodes(columns["GEOID"], widths)
     assert len(spine.leaves) == 25_181

@@ -13,7 +13,6 @@ import das
 from das.evaluation.evaluate import evaluate
 from das.release.manifest import verify_release
 
-DATA = Path(__file__).resolve().parents[2] / ".." / "shared" / "data" / "ri_2010_blocks.csv.gz"
 RACES = ("hisp", "white", "black", "aian", "asian", "nhpi", "other", "two")
 
 CONFIG = """\
@@ -80,20 +79,17 @@ labels = {{ votingage = "0-17", race = "{race}" }}
 """
 
 
-pytestmark = pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data/ri_2010_blocks.csv.gz")
-
-
 @pytest.fixture
-def config(tmp_path: Path) -> Path:
+def config(tmp_path: Path, rhode_island: Path) -> Path:
     path = tmp_path / "ri.toml"
-    path.write_text(config_text())
+    path.write_text(config_text(rhode_island))
     return path
 
 
-def config_text() -> str:
+def config_text(data: Path) -> str:
     cells = "".join(CELLS.format(race=race) for race in RACES)
     races = ", ".join(f'"{race}"' for race in RACES)
-    return CONFIG.format(data=DATA.resolve(), cells=cells, races=races)
+    return CONFIG.format(data=data, cells=cells, races=races)
 
 
 @pytest.mark.flink
@@ -109,10 +105,10 @@ def test_three_runners_give_the_same_bytes(
 
 
 @pytest.mark.slow
-def test_rhode_island_runs_through_and_reports(config: Path, tmp_path: Path) -> None:
+def test_rhode_island_runs_through_and_reports(config: Path, rhode_island: Path, tmp_path: Path) -> None:
     release = das.run(das.load(config), out=tmp_path / "out")
 
-    truth = pd.read_csv(DATA, dtype={"GEOID": str}).set_index("GEOID")
+    truth = pd.read_csv(rhode_island, dtype={"GEOID": str}).set_index("GEOID")
     assert verify_release(release.folder) == []
     assert release.table("state", "total").loc["44", "total"] == truth["pop"].sum() == 1_052_567
     blocks = release.table("block", "total")["total"]
@@ -129,9 +125,9 @@ def test_rhode_island_runs_through_and_reports(config: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_rhode_island_drawn_to_conform(tmp_path: Path) -> None:
-    """The congenial engine: 16 cells at every level, the state's total exact."""
-    text = config_text()
+def test_rhode_island_drawn_to_conform(rhode_island: Path, tmp_path: Path) -> None:
+    """The congenial method: 16 cells at every level, the state's total exact."""
+    text = config_text(rhode_island)
     start, end = text.index("[strategy.queries.all]"), text.index("[[invariant]]")
     text = text[:start] + '[strategy.queries.all]\ndetailed = "1"\n\n' + text[end:]
     (tmp_path / "ri.toml").write_text(text + '\n[estimate]\nmethod = "congenial"\n')

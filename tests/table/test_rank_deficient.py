@@ -1,10 +1,8 @@
 """Noise that keeps linear invariants: tables 3.3 and 3.4 of the specification, and the laws behind them."""
 
-import json
 from fractions import Fraction
 from itertools import permutations
 from math import sqrt
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,8 +13,6 @@ from das.table.continuous import normals, uniforms
 from das.table.k_norm import KNorm
 from das.table.projected_gaussian import ProjectedGaussian, chi_mean
 from das.table.sensitivity_space import checked_moves, hexagon_moves, orthonormal_basis, square_moves
-
-VECTORS = Path(__file__).resolve().parents[2] / ".." / "shared" / "vectors" / "semidp.json"
 
 # Expected L2 cost at mu = 1/10, unclamped: (k, squares only, independent noise for three changes, with hexagons), from
 # the Gamma function to 40 digits. The printed table has the same numbers to 0.006: three of its entries (99.00, 423.21
@@ -94,9 +90,8 @@ def test_k_norm_cost_of_four_by_four(bundle):
     assert mean == pytest.approx(10.707, abs=3 * sqrt(0.012**2 + error**2))
 
 
-@pytest.mark.skipif(not VECTORS.exists(), reason="the shared test vectors are not here")
-def test_shared_vectors(bundle):
-    for vector in json.loads(VECTORS.read_text()):
+def test_vectors(bundle, vectors):
+    for vector in vectors("knorm_cost_times_eps", "hexagon_norm_in_conv_squares"):
         if vector["name"] == "knorm_cost_times_eps":
             k = vector["input"]["k"]
             moves = with_hexagons(k) if "hexagons" in vector["input"]["S"] else square_moves(k, k)
