@@ -1,9 +1,10 @@
 """Gong's published sex-by-age table: 46 counts, with the totals of sex and of voting age public.
 
-The counts are the confidential table of Gong (2020, talk "Towards Good Statistical Inference from Differentially Private
-Data", example "sex-by-age contingency table with invariants"). Its public facts are 130 women and girls, 126 men and
-boys, 43 minors, 213 adults, 256 people. With double-geometric noise of epsilon 0.5 a cell, on nonnegative integers, the
-log normaliser is 53.17355368275986, and an independence sampler with proposals of 0.6 accepts about 1.68 %.
+The counts are the confidential table of Gong (2020), in the talk "Towards Good Statistical Inference from
+Differentially Private Data", example "sex-by-age contingency table with invariants". Its public facts are 130 women and
+girls, 126 men and boys, 43 minors, 213 adults, 256 people. With double-geometric noise of epsilon 0.5 a cell, on
+nonnegative integers, the log normaliser is 53.17355368275986, and an independence sampler with proposals of 0.6 accepts
+about 1.68 %.
 ``tests/data/vectors/sex_by_age.json`` has the same figures.
 """
 

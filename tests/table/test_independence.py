@@ -166,7 +166,7 @@ def test_autocorrelation_time_of_a_known_series() -> None:
 
 
 def test_acceptance_on_the_example() -> None:
-    """The published 1.68 % at 0.6; by solved cells between 0.7 and 1.9 %, and more at 0.6 or 0.65 than at 0.5 and 0.8."""
+    """The published 1.68 % at 0.6; 0.7 to 1.9 % by solved cells, and more at 0.6 or 0.65 than at 0.5 and 0.8."""
     start = TableSampler(SEX_BY_AGE, NOISE).given(COUNTS).draw(streams().bundle([("", "", "", "")]), 1)[0, 0]
     accepted = {}
     for name, solved in SOLVED.items():

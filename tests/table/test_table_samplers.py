@@ -28,7 +28,7 @@ from das.table.heat_bath import HeatBath
 from das.table.quotient import TableLaw, TableSampler
 from das.table.rejection import RejectionSampler
 from das.table.systems import agrees, is_laminar, nearest_laminar, public_start
-from das.table.walks import WORD_BITS, Choice, choose, pool
+from das.table.walks import WORD_BITS, Choice, choose, flatten
 
 VECTORS = Path(__file__).resolve().parents[2] / ".." / "shared" / "vectors" / "semidp.json"
 PUBLISHED = Path(__file__).resolve().parents[1] / "data" / "vectors" / "sex_by_age.json"
@@ -241,7 +241,7 @@ def test_a_word_on_a_threshold_takes_more_bits(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_choose_splits_every_point() -> None:
-    walks = pool([Choice((0, 1, 2), (5, 2, 1), (0, 0, 0))])
+    walks = flatten([Choice((0, 1, 2), (5, 2, 1), (0, 0, 0))])
     bits = STREAMS.bits(("", "", "", ""))
     for word in (0, 5 << 29, (5 << 29) - 1, 7 << 29, (7 << 29) - 1, 2**32 - 1):
         place = choose((5, 2, 1), word, lambda: bits)
