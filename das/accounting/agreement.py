@@ -1,4 +1,4 @@
-"""After a run, what was spent must be what was planned: event by event, as exact rationals."""
+"""Check that a run measured exactly what was planned, event by event, in exact rationals."""
 
 from __future__ import annotations
 

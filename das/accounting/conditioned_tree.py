@@ -1,7 +1,8 @@
-"""What a change of one record costs when noise on a tree of counts is conditioned to conform; proofs in ``conditioned_tree.md``.
+"""Privacy cost of noise on a tree of counts that is conditioned on the public facts.
 
-The congenial engine draws counts from the noise *given* that they add up, are not negative and keep what is public. Its
-promise is that of the noise, paid for with the ratio of two normalisers; on a tree that ratio can be bounded.
+The congenial method draws counts from the noise *given* that they add up, are not negative and keep the public facts.
+Its cost is that of the noise plus the log-ratio of two normalisers, which can be bounded on a tree.
+``conditioned_tree.md`` has the proofs.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ ACCEPTED = "the sampler refuses neither of the data sets that are compared (its 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeSampler:
-    """How far the sampler's law may be from the claimed one, for every data set: proved, and fixed beforehand.
+    """Proved bounds on the distance of the sampler's law from the claimed one, for every data set; fixed in advance.
 
     Parameters
     ----------
     total_variation : Fraction
-        Of what windows and finite random numbers cut away.
+        Bound on the total variation, from windows and finite random words.
     log_ratio : Fraction
-        Of each probability, from rounding.
+        Bound on the log-ratio of each probability, from rounding.
     """
 
     total_variation: Fraction
@@ -38,7 +39,7 @@ class TreeSampler:
 
 
 PROMISED = TreeSampler(total_variation=Fraction(1, 2**90), log_ratio=Fraction(1, 2**13))
-"""What the congenial engine's sampler proves of every draw before it makes it, whatever the data are."""
+"""The bounds that the congenial sampler proves for every draw before it makes it, for every data set."""
 
 
 def integer_order_epsilon_upper(rho: Fraction, delta: Fraction) -> float:
@@ -67,7 +68,7 @@ def integer_order_epsilon_upper(rho: Fraction, delta: Fraction) -> float:
     t = 1
     while t < 2**60 and epsilon(2 * t) < epsilon(t):
         t *= 2
-    low, high = max(1, t // 2), 2 * t  # the smallest value lies between: bisect on the slope
+    low, high = max(1, t // 2), 2 * t  # the smallest value lies between: bisect on the sign of the difference
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if epsilon(middle) <= epsilon(middle + 1) else (middle + 1, high)
@@ -96,7 +97,7 @@ def geometric_on_tree_upper(loss: Fraction, smallest: Fraction) -> float:
 
 
 def conditioned_on_tree(found: Guarantee, plan: HierarchicalPlan, sampler: TreeSampler) -> Guarantee:
-    """Turn the account of unconditioned noise into that of the conditioned, for the same moves.
+    """Turn the guarantee of unconditioned noise into that of conditioned noise, for the same moves.
 
     Examples
     --------
@@ -117,7 +118,7 @@ def conditioned_on_tree(found: Guarantee, plan: HierarchicalPlan, sampler: TreeS
     scales = [event.scale for event in plan.events if isinstance(event, LaplaceEvent)]
     if len(scales) == len(plan.events) and isinstance(found.pure, Fraction):
         measured = {(event.level, event.query) for event in plan.events}
-        # A bounded count without noise of its own can hold a draw back for nothing: its epsilon is zero.
+        # A bounded count that is not measured constrains the draw without noise: its epsilon is zero.
         smallest = 1 / max(scales) if scales and measured.issuperset(plan.bounds) else Fraction(0)
         return _geometric(found, found.pure, smallest, sampler)
     unknown = NotSupported("conditioned noise of several kinds")
@@ -127,13 +128,13 @@ def conditioned_on_tree(found: Guarantee, plan: HierarchicalPlan, sampler: TreeS
 def _gaussian(found: Guarantee, rho: Fraction, sampler: TreeSampler) -> Guarantee:
     kept = found.delta * Fraction(1023, 1024)
     epsilon = integer_order_epsilon_upper(rho, kept) + 2 * float(sampler.log_ratio)
-    nothing = NotSupported("conditioned noise is accounted at integer orders only")
-    if _factor_upper(sampler) * kept + _spilt(epsilon, sampler) > found.delta:
-        return _too_rough(found)
+    unknown = NotSupported("conditioned noise is accounted at integer orders only")
+    if _factor_upper(sampler) * kept + _added_delta(epsilon, sampler) > found.delta:
+        return _error_too_large(found)
     several = found.policy == "semi" and (found.adjacency or 1) > 1
     return replace(
         found,
-        mu_squared=nothing,
+        mu_squared=unknown,
         epsilon=epsilon if rho else 0.0,
         status=UNPROVED if several else "proved",
         assumptions=(*found.assumptions, *_assumed(sampler), "rho at integer orders"),
@@ -142,32 +143,32 @@ def _gaussian(found: Guarantee, rho: Fraction, sampler: TreeSampler) -> Guarante
 
 def _geometric(found: Guarantee, loss: Fraction, smallest: Fraction, sampler: TreeSampler) -> Guarantee:
     epsilon = geometric_on_tree_upper(loss, smallest) + 2 * float(sampler.log_ratio)
-    spilt = _spilt(epsilon, sampler)
-    if spilt > found.delta:  # the epsilon of a pure promise is large, and e^epsilon times nearly nothing is something
-        return _too_rough(found)
-    words = f"and delta {float(spilt):.1e}, which the sampler's windows add" if spilt else "and no delta"
-    nothing = NotSupported("conditioned noise of the Laplace kind is accounted by its pure loss")
+    added = _added_delta(epsilon, sampler)
+    if added > found.delta:  # e^epsilon times the total variation exceeds delta for large epsilon
+        return _error_too_large(found)
+    words = f"and delta {float(added):.1e}, which the sampler's windows add" if added else "and no delta"
+    unknown = NotSupported("conditioned noise of the Laplace kind is accounted by its pure loss")
     pure = Fraction(epsilon) if loss else Fraction(0)
     assumptions = (*found.assumptions, *_assumed(sampler), words)
-    return replace(found, rho=nothing, mu_squared=nothing, pure=pure, epsilon=float(pure), assumptions=assumptions)
+    return replace(found, rho=unknown, mu_squared=unknown, pure=pure, epsilon=float(pure), assumptions=assumptions)
 
 
 def _assumed(sampler: TreeSampler) -> tuple[str, ...]:
-    """A sampler that proves its errors before it draws may find that it cannot (``das/congenial/tree.md``)."""
+    """A sampler with an error bound may fail to prove it and refuse (``das/congenial/tree.md``)."""
     return (ACCEPTED,) if sampler.total_variation else ()
 
 
-def _spilt(epsilon: float, sampler: TreeSampler) -> Fraction:
-    """Delta that total variation costs: ``(e^lambda + e^epsilon) eta``."""
+def _added_delta(epsilon: float, sampler: TreeSampler) -> Fraction:
+    """Delta that the total variation adds: ``(e^lambda + e^epsilon) eta``."""
     grown = Fraction(math.exp(min(epsilon, 700.0)) * (1 + ROUNDING))
     return (_factor_upper(sampler) + grown) * sampler.total_variation
 
 
 def _factor_upper(sampler: TreeSampler) -> Fraction:
-    """At least ``e^lambda``, for lambda at most 1."""
+    """Upper bound on ``e^lambda``, for lambda at most 1."""
     return 1 + sampler.log_ratio + sampler.log_ratio**2
 
 
-def _too_rough(found: Guarantee) -> Guarantee:
+def _error_too_large(found: Guarantee) -> Guarantee:
     reason = NotSupported("the sampler's error exceeds what delta leaves for it")
     return replace(found, rho=reason, pure=reason, mu_squared=reason, epsilon=None, status="not supported")

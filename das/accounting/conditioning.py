@@ -1,15 +1,13 @@
-"""What it costs to condition noise on public constraints, to sample it inexactly, and to post-process.
+"""Privacy cost of conditioning noise on public constraints, and of sampling it inexactly.
 
 Conditioning is part of the mechanism: the law of ``s = x + noise given s in S*`` has a normaliser Z(x) that depends on
-the data, and its ratio between neighbours is paid for. Post-processing is free only if it reads nothing but noisy
-output and declared public facts. ``conditioning.md`` has the proofs.
+the data, and its ratio between neighbours adds to the loss. Post-processing is free only if it reads nothing but noisy
+output and public facts. ``conditioning.md`` has the proofs.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -19,7 +17,7 @@ import numpy.typing as npt
 
 from das.accounting.conversion import checked_delta
 from das.accounting.events import Event, GaussianEvent, LaplaceEvent, NotSupported
-from das.errors import BudgetError, ConfigError, Problem
+from das.errors import ConfigError, Problem
 
 __all__ = [
     "Conditioned",
@@ -29,11 +27,8 @@ __all__ = [
     "conditioned_gaussian",
     "conditioned_geometric",
     "delta_between",
-    "facts_digest",
     "geometric_loss",
     "geometric_vertex_limit",
-    "pure_with_sampler_error_upper",
-    "refuse_undeclared",
     "with_sampler_error_upper",
 ]
 
@@ -44,7 +39,7 @@ MARGIN = 2.0**-44
 
 @dataclass(frozen=True, slots=True)
 class Conditioned:
-    """The cost of a conditioned measurement for one move, and on what grounds."""
+    """The cost of a conditioned measurement for one move, and whether it is proved."""
 
     cost: Fraction | float
     status: ConditioningStatus
@@ -83,8 +78,9 @@ def conditioned_gaussian(
 ) -> Conditioned | NotSupported:
     """Rho of conditioned Gaussian noise for a move that costs `rho` without conditioning.
 
-    On the reals every convex set is free (and mu is kept too). On the integers equalities are free; bounds on nested
-    equalities are free as far as it has been tested, for ``sigma2 >= 1``; more is false in general.
+    On the reals conditioning on a convex set adds nothing, in rho and in mu. On the integers equalities add nothing
+    (proved); bounds on nested equalities add nothing for ``sigma2 >= 1`` (verified numerically at all orders; proved at
+    integer orders, ``conditioned_tree.md``); other constraints are not supported, because it is false in general.
 
     Examples
     --------
@@ -106,9 +102,9 @@ def conditioned_gaussian(
 
 
 def geometric_vertex_limit(epsilon: float, cells: int) -> float:
-    """Normaliser's part of the loss when everybody is in one of many cells and one moves to an empty one, n large.
+    """Normaliser's share of the loss when all records are in one cell and one moves to an empty cell, for large n.
 
-    ``log(1 + (1 - r) - (1 - r)^cells)``, ``r = exp(-2 epsilon)``: how near to the bound a real table can come.
+    ``log(1 + (1 - r) - (1 - r)^cells)``, ``r = exp(-2 epsilon)``: how near a table can come to the bound.
 
     Examples
     --------
@@ -178,7 +174,7 @@ def geometric_loss(space: npt.ArrayLike, x: npt.ArrayLike, other: npt.ArrayLike,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerError:
-    """How far a sampler's law is from the law it claims, for every data set.
+    """Bound on the distance of a sampler's law from the law it claims, for every data set.
 
     Parameters
     ----------
@@ -208,49 +204,3 @@ def with_sampler_error_upper(epsilon: float, delta: Fraction, error: SamplerErro
         return NotSupported("the sampler's error is an estimate; only a proved bound can enter the ledger")
     factor = Fraction(math.exp(epsilon) * (1 + MARGIN))
     return checked_delta(delta) + (1 + factor) * error.total_variation
-
-
-def pure_with_sampler_error_upper(epsilon: Fraction, log_ratio: Fraction) -> Fraction:
-    """Pure epsilon when the sampler's law is within ``e^(+-log_ratio)`` of the claimed law: ``epsilon + 2 log_ratio``.
-
-    Examples
-    --------
-    >>> pure_with_sampler_error_upper(Fraction(1), Fraction(1, 10**13))
-    Fraction(5000000000001, 5000000000000)
-    """
-    return epsilon + 2 * log_ratio
-
-
-def facts_digest(content: bytes) -> str:
-    """Digest by which a public fact is declared and recognised again.
-
-    Examples
-    --------
-    >>> facts_digest(b"state totals")[:12]
-    'c7323eac3e1a'
-    """
-    return hashlib.sha256(content).hexdigest()
-
-
-def refuse_undeclared(declared: Mapping[str, str], read: Mapping[str, str]) -> None:
-    """Refuse a post-processing step that reads anything but the declared facts, name and digest both.
-
-    Examples
-    --------
-    >>> refuse_undeclared({"state totals": "ab"}, {"state totals": "ab"})
-    >>> refuse_undeclared({"state totals": "ab"}, {"state totals": "cd", "warm start": "ef"})
-    Traceback (most recent call last):
-    das.errors.BudgetError: state totals: its content is not what was declared public; declare it and account again
-    warm start: it was never declared public; declare it and account again
-    """
-    problems = [
-        Problem(
-            name,
-            "its content is not what was declared public" if name in declared else "it was never declared public",
-            "declare it and account again",
-        )
-        for name, digest in read.items()
-        if declared.get(name) != digest
-    ]
-    if problems:
-        raise BudgetError(problems)

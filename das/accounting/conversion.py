@@ -1,7 +1,7 @@
-"""From one privacy currency to another, always in the direction that keeps the promise.
+"""Conversions between privacy definitions (zCDP, GDP, pure and approximate DP), rounded so that the promise holds.
 
-Every function that rounds says which way in its name. The search for the best order never matters for correctness:
-each order gives a true statement, the search only makes it strong, and what remains is the rounding of one closed
+Every function that rounds states the direction in its name. The search for the best order does not affect correctness:
+each order gives a true statement and the search only makes it sharp. What remains is the rounding of one closed
 formula, for which a margin is added. ``conversion.md`` has the proofs.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from decimal import ROUND_FLOOR, Context
 from fractions import Fraction
 
 from scipy.special import erfcx, erfinv, log_expit, ndtr, ndtri_exp
@@ -17,15 +16,12 @@ from scipy.special import erfcx, erfinv, log_expit, ndtr, ndtri_exp
 from das.errors import ConfigError, Problem
 
 __all__ = [
-    "bun_steinke_epsilon_upper",
     "checked_delta",
     "delta_upper",
     "epsilon_upper",
     "gdp_delta_upper",
     "gdp_epsilon_upper",
-    "gdp_mu_lower",
     "mu_of_pure_upper",
-    "rho_lower",
     "rho_of_pure_upper",
 ]
 
@@ -35,7 +31,7 @@ TINIEST = math.nextafter(0.0, 1.0)
 
 
 def checked_delta(delta: Fraction) -> Fraction:
-    """Give back delta if it is an exact probability strictly between 0 and 1.
+    """Return delta if it is an exact probability strictly between 0 and 1.
 
     Examples
     --------
@@ -109,49 +105,6 @@ def delta_upper(rho: Fraction, epsilon: float | Fraction) -> float:
     return min(1.0, max(TINIEST, _up(math.exp(min(0.0, _sum_upper(terms))))))
 
 
-def rho_lower(epsilon: float | Fraction, delta: Fraction) -> Fraction:
-    """Largest rho that promises (epsilon, delta) by the Canonne-Kamath-Steinke conversion, rounded down to 12 digits.
-
-    Solving ``epsilon(t)`` of `epsilon_upper` for rho, every t > 0 gives a sufficient
-    ``rho(t) = (epsilon - log(t / (1 + t)) - (log(1/delta) - log(1 + t)) / t) / (1 + t)``; the best t is the root of
-    ``(1 + 2t)(log(1/delta) - log(1 + t)) / t^2 + log(t / (1 + t)) = epsilon``, whose left side decreases.
-
-    Examples
-    --------
-    >>> float(rho_lower(8, Fraction(1, 10**10)))
-    0.665103846917
-    """
-    loss, log_inverse = _cost("epsilon", epsilon), _log_inverse(checked_delta(delta))
-    if math.isinf(loss):
-        raise ConfigError(Problem("epsilon", "it is infinite", "give a finite epsilon"))
-
-    def excess(t: float) -> float:
-        return loss - (1 + 2 * t) * (log_inverse - math.log1p(t)) / (t * t) + math.log1p(1 / t)
-
-    high = math.expm1(log_inverse)
-    low = min(1.0, high)
-    while excess(low) > 0 and low > 1e-150:
-        low /= 16
-    t = _root(excess, low, high)
-    terms = (-loss, -math.log1p(1 / t), log_inverse / t, -math.log1p(t) / t)
-    value = max(0.0, -_sum_upper(terms) / (1 + t) * (1 - ROUNDING))
-    return Fraction(Context(prec=12, rounding=ROUND_FLOOR).create_decimal_from_float(value))
-
-
-def bun_steinke_epsilon_upper(rho: Fraction, delta: Fraction) -> float:
-    """Older and looser conversion ``rho + 2 sqrt(rho log(1/delta))``, rounded up; kept as a sanity bound.
-
-    Bun and Steinke (2016, arXiv:1605.02065, Proposition 1.3).
-
-    Examples
-    --------
-    >>> round(bun_steinke_epsilon_upper(Fraction(1), Fraction(1, 10**6)), 6)
-    8.433844
-    """
-    cost = _cost("rho", rho)
-    return _sum_upper((cost, 2 * math.sqrt(cost * _log_inverse(checked_delta(delta)))))
-
-
 def gdp_delta_upper(mu: float, epsilon: float | Fraction) -> float:
     """Exact delta of mu-Gaussian differential privacy at epsilon, rounded up.
 
@@ -201,21 +154,6 @@ def gdp_epsilon_upper(mu: float, delta: Fraction) -> float:
     return _smallest(lambda epsilon: gdp_delta_upper(scale, epsilon) <= exact, 0.0, high)
 
 
-def gdp_mu_lower(epsilon: float | Fraction, delta: Fraction) -> float:
-    """Largest mu for which mu-Gaussian differential privacy promises (epsilon, delta), rounded down.
-
-    Examples
-    --------
-    >>> round(gdp_mu_lower(1, Fraction(1, 10**6)), 7)
-    0.2367044
-    """
-    loss, exact = _cost("epsilon", epsilon), checked_delta(delta)
-    high = 1.0
-    while gdp_delta_upper(high, loss) <= exact:
-        high *= 2
-    return -_smallest(lambda negative: gdp_delta_upper(-negative, loss) <= exact, -high, 0.0)
-
-
 def mu_of_pure_upper(epsilon: float | Fraction) -> float:
     """Smallest mu such that every epsilon-DP mechanism is mu-GDP, ``-2 Phi^-1(1 / (1 + e^epsilon))``, rounded up.
 
@@ -254,7 +192,7 @@ def _exact(name: str, value: object) -> Fraction:
 
 
 def _cost(name: str, value: object) -> float:
-    """Give a non-negative number as a float; `ROUNDING` covers the rounding of the cast."""
+    """Return a non-negative number as a float; `ROUNDING` covers the rounding of the cast."""
     if isinstance(value, bool) or not isinstance(value, int | float | Fraction) or not value >= 0:
         raise ConfigError(Problem(name, f"{value!r} is not a number of at least 0", "give a non-negative number"))
     try:
@@ -268,7 +206,7 @@ def _log_inverse(delta: Fraction) -> float:
 
 
 def _scaled_tail(x: float) -> float:
-    """Give ``e^(x^2/2) (1 - Phi(x))``."""
+    """Return ``e^(x^2/2) (1 - Phi(x))``."""
     return float(erfcx(x / math.sqrt(2))) / 2
 
 

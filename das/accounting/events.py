@@ -1,7 +1,7 @@
-"""What was measured, as frozen data, and what each measurement costs when its true answer changes.
+"""Events: what was measured, as frozen data, and the privacy cost of each when its true answer changes.
 
 An event states its noise law, its parameter and nothing else. The *change* of an answer is the tuple of its non-zero
-entries: two people who trade places in one count and another change it by ``(1, -1, 1, -1)`` or ``(2, -2)``.
+entries: two people who exchange cells change it by ``(1, -1, 1, -1)`` or ``(2, -2)``.
 
 Infinite and not supported are different answers. ``math.inf`` says that the loss is known to be unbounded (an exact
 count was published). `NotSupported` says that the accountant does not know, which is never read as zero.
@@ -44,7 +44,7 @@ Support = Literal["integers", "reals"]
 
 @dataclass(frozen=True, slots=True)
 class NotSupported:
-    """The accountant cannot say what this costs, and why.
+    """The accountant does not know this cost, and the reason.
 
     Examples
     --------
@@ -122,7 +122,7 @@ class KNormEvent:
         _positive(self, "epsilon", self.epsilon)
 
     def norm(self, change: Change) -> Fraction | float | NotSupported:
-        """Give the K-norm of a change exactly, infinite outside the span of K.
+        """Return the K-norm of a change exactly, infinite outside the span of K.
 
         ``||v||_K = min sum(lambda), generators' lambda = v``. The linear program proposes, exact rationals decide.
         """
@@ -150,7 +150,7 @@ class ExactEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownEvent:
-    """A release made by something the accountant has no theorem for."""
+    """A release by a mechanism for which the accountant has no theorem."""
 
     level: str
     query: str

@@ -1,9 +1,9 @@
-"""A plan over a hierarchy as plain values, and what one record can change in it; no record is ever enumerated.
+"""A plan over a hierarchy as plain values, and what a change of one record can affect; records are not enumerated.
 
 A record is a leaf of the geography and one value for each attribute. A query keeps some attributes, each through a
 recode; a measurement or an invariant is a query at a level. Whether a change of one record is seen by a measurement
-depends on two things: the first level at which its two places differ, and which queries tell its two attribute cells
-apart.
+depends on two things: the first level at which its two places differ, and which queries separate its two attribute
+cells.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class HierarchicalPlan:
     levels : tuple of str
         Geolevels, top down.
     units : tuple of int
-        How many geounits each level has; a level with as many as its parent cannot tell anybody apart there.
+        How many geounits each level has; a level with as many as its parent separates no records.
     attributes : tuple of (name, size)
         The schema.
     queries : mapping of name to maps
@@ -114,13 +114,13 @@ class HierarchicalPlan:
 
 @dataclass(frozen=True, slots=True)
 class RecordChange:
-    """One record changes: where its places part, and which queries tell its attribute cells apart."""
+    """A change of one record: the first level at which its places differ, and the queries that separate its cells."""
 
     divergence: int
     separated: frozenset[str]
 
     def seen_by(self, depth: int, query: str) -> bool:
-        """Tell whether the answers at this depth change: another geounit, or another cell in the same one."""
+        """Return whether the answers at this depth change: another geounit, or another cell in the same one."""
         return depth >= self.divergence or query in self.separated
 
 
@@ -184,7 +184,7 @@ def _largest_sets(
 
 
 def refines(fine: Maps, coarse: Maps) -> bool:
-    """Tell whether the answers of `coarse` are sums of the answers of `fine`.
+    """Return whether the answers of `coarse` are sums of the answers of `fine`.
 
     Examples
     --------
@@ -198,7 +198,7 @@ def refines(fine: Maps, coarse: Maps) -> bool:
 
 
 def implied(plan: HierarchicalPlan, level: str, query: str, by: tuple[str, str]) -> bool:
-    """Tell whether an exact answer of the pair `by` gives the exact answer of `query` at `level`."""
+    """Return whether an exact answer of the pair `by` gives the exact answer of `query` at `level`."""
     return plan.depth(level) <= plan.depth(by[0]) and refines(plan.queries[by[1]], plan.queries[query])
 
 
@@ -270,7 +270,7 @@ def separable_cells(plan: HierarchicalPlan, query: str) -> Iterator[frozenset[st
 
 @lru_cache(maxsize=64)
 def _separation_codes(maps: tuple[tuple[int, ...], ...], size: int) -> npt.NDArray[np.int64]:
-    """For each two values of an attribute, which of these maps tell them apart, as the bits of a number."""
+    """For each two values of an attribute, which of these maps separate them, as the bits of a number."""
     if len(maps) > 62:
         raise ConfigError(Problem("queries", "they use more than 62 recodes of one attribute", "use fewer recodes"))
     codes = np.zeros((size, size), dtype=np.int64)
@@ -286,7 +286,7 @@ def _unpacked(packed: bytes, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
 
 
 def _realised(possible: npt.NDArray[np.bool_], pairs: list[npt.NDArray[np.bool_]]) -> bool:
-    """Tell whether two possible cells differ, attribute by attribute, as the pair matrices allow."""
+    """Return whether two possible cells differ, attribute by attribute, as the pair matrices allow."""
     reachable = possible.astype(np.float64)
     for axis, allowed in enumerate(pairs):
         reached = np.tensordot(allowed.astype(np.float64), reachable, axes=(0, axis))

@@ -88,7 +88,7 @@ class Secret:
 
 
 def move_loss(move: Move, events: Iterable[Event], accountant: str = "zcdp") -> Loss:
-    """Sum of what all events cost for one move, in the currency of one of `ACCOUNTANTS`."""
+    """Sum of the costs of all events for one move, by one of `ACCOUNTANTS`."""
     cost = ACCOUNTANTS[accountant]
     return total_loss(cost(event, move.change(event)) for event in events)
 
@@ -119,7 +119,7 @@ def adjacency(plan: HierarchicalPlan) -> int | NotSupported:
     """The semi-adjacency parameter a(t) of nested invariants: 1 inside classes, 2 when there are two classes to trade.
 
     It is the value for data in which at least two classes are inhabited. Public bounds keep it at 2 as long as each
-    record has a stand-in that is not itself held by a bound.
+    record has a compensating record that is not itself constrained by a bound.
     """
     finest = finest_invariant(plan)
     if isinstance(finest, NotSupported):
@@ -180,7 +180,7 @@ def secret_moves(plan: HierarchicalPlan, secret: Secret) -> Iterator[Move] | Not
 
 
 def can_change_alone(plan: HierarchicalPlan) -> bool:
-    """Tell whether some record can change while nothing public changes and nobody else does.
+    """Return whether some record can change while no public fact and no other record changes.
 
     With nested invariants, that nobody can means that the data are determined by what is public.
     """
@@ -204,7 +204,7 @@ def determined_queries(plan: HierarchicalPlan) -> tuple[tuple[str, str], ...]:
 
 
 def _divergence(plan: HierarchicalPlan, secret: Secret, after: int) -> int:
-    """First depth at which the places may part: below what must stay and below the geounit of the secret."""
+    """First depth at which the places may differ: below the invariants and below the geounit of the secret."""
     return plan.diverging(max(after, -1 if secret.within is None else plan.depth(secret.within)))
 
 
@@ -237,7 +237,7 @@ def _exchanges(plan: HierarchicalPlan, finest: tuple[str, str], secret: Secret |
 
         return change
 
-    # the two classes are in different geounits, which part at one of these depths
+    # the two classes are in different geounits, which first differ at one of these depths
     start = -1 if wanted.within is None else plan.depth(wanted.within)
     for place in range(start + 1, bottom + 1):
         if plan.diverging(place - 1) == place:

@@ -1,6 +1,6 @@
-"""A tighter epsilon for a policy: the exact loss distributions of its moves, instead of their zCDP bound.
+"""A tighter epsilon for a policy, from the exact privacy-loss distributions of its moves instead of their zCDP bound.
 
-For discrete Gaussian noise the worst move in zCDP is the worst in every respect among nested invariants: fewer, larger
+For discrete Gaussian noise and nested invariants the worst move in zCDP is the worst at every epsilon: fewer, larger
 entries reveal at least as much (``pld.md``). So it is enough to compose the largest moves.
 """
 
@@ -27,7 +27,7 @@ def move_distribution(move: Move, events: Iterable[Event]) -> LossDistribution |
 def tight_epsilon_upper(plan: HierarchicalPlan | TablePlan, policy: Policy, delta: Fraction) -> float | NotSupported:
     """Epsilon at delta from the exact loss distributions of the moves of a policy, rounded up.
 
-    It is a guarantee like the one from zCDP and never much above it; for discrete Gaussian plans it is below.
+    It is a guarantee like the one from zCDP. For discrete Gaussian plans it is smaller, otherwise never much larger.
 
     Examples
     --------

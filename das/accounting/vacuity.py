@@ -1,28 +1,28 @@
-"""Before any number is printed: does the promise say anything at all?
+"""Checks for a vacuous promise: what the public facts disclose by themselves.
 
 When the public facts leave only one histogram, every release of it is trivially "0-Semi-DP", and nobody is protected.
-The checks here find that (V0), cells whose counts are disclosed exactly (V1), secrets no data set could hide (V2), and
-queries whose answers are public already (V3).
+The checks here find that (V0), cells whose counts are disclosed exactly (V1), and secrets that no data set could hide
+(V2). `das.accounting.moves.determined_queries` finds queries whose answers are public already.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 from scipy.optimize import LinearConstraint, milp
 
-from das.accounting.small_table.dataspace import Row, TableFacts
+from das.accounting.small_table.dataspace import TableFacts
 from das.errors import ConfigError, InfeasibleError, Problem
 
-__all__ = ["Vacuity", "cell_ranges", "nested_vacuity", "public_workloads", "table_vacuity"]
+__all__ = ["Vacuity", "cell_ranges", "nested_vacuity", "table_vacuity"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vacuity:
-    """What the public facts give away by themselves.
+    """What the public facts disclose by themselves.
 
     Parameters
     ----------
@@ -121,43 +121,5 @@ def nested_vacuity(class_totals: Sequence[int], class_cells: Sequence[int]) -> V
     )
 
 
-def public_workloads(
-    facts: TableFacts, workloads: Mapping[tuple[str, str], tuple[Row, ...]]
-) -> tuple[tuple[str, str], ...]:
-    """V3: workloads whose answers no move changes, because each row is a combination of invariants and the total.
-
-    Examples
-    --------
-    >>> facts = TableFacts(cells=3, invariants=((1, 1, 0),))
-    >>> public_workloads(facts, {("t", "rest"): ((0, 0, 2),), ("t", "detailed"): ((1, 0, 0), (0, 1, 0), (0, 0, 1))})
-    (('t', 'rest'),)
-    """
-    allowed = facts.allowed
-    known = [[Fraction(row[cell]) for cell in allowed] for row in ((1,) * facts.cells, *facts.invariants)]
-    rank = _rank(known)
-    return tuple(
-        pair
-        for pair, rows in workloads.items()
-        if _rank([*known, *([Fraction(row[cell]) for cell in allowed] for row in rows)]) == rank
-    )
-
-
 def _coverage(possible: int, cells: int) -> Fraction:
     return Fraction(possible - 1, cells - 1) if cells > 1 and possible else Fraction(0)
-
-
-def _rank(rows: Sequence[Sequence[Fraction]]) -> int:
-    """Rank over the rationals, by elimination."""
-    left = [list(row) for row in rows]
-    rank = 0
-    for column in range(len(left[0]) if left else 0):
-        pivot = next((r for r in range(rank, len(left)) if left[r][column]), None)
-        if pivot is None:
-            continue
-        left[rank], left[pivot] = left[pivot], left[rank]
-        for r in range(rank + 1, len(left)):
-            factor = left[r][column] / left[rank][column]
-            if factor:
-                left[r] = [a - factor * b for a, b in zip(left[r], left[rank], strict=True)]
-        rank += 1
-    return rank

@@ -1,1 +1,1 @@
-"""Noise conditioned on public constraints: exact samplers for trees of counts, and beyond."""
+"""The congenial method: noise on a tree of counts, conditioned on the public facts; it reads confidential counts."""

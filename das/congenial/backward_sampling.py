@@ -1,4 +1,4 @@
-"""Backward sampling: the members of a group given their total, by a descent of the group's tree of pieces.
+"""Backward sampling: draw the members of a group given their total, down the binary tree of its partial sums.
 
 ``tree.md`` has the proofs.
 """
@@ -62,15 +62,16 @@ def choose(values, word):
 
 
 @compiled
-def split_groups(pool, errors, groups, rows_each, totals, visits, allowance, words, draws):
+def split_groups(functions, errors, groups, rows_each, totals, visits, allowance, words, draws):
     """Split each group's total among its members, once for every visit. See `messages.split`.
 
-    A visit is (row, place): where the group's rows of words begin and where its draws go. `rows_each` says how many
-    rows a member stands for. Returns per visit what is lost, infinite for a failure, and the rounding error.
+    A visit is one draw of a group, as (row, place): where its rows of random words begin and where its draws go.
+    `rows_each` is the number of rows that a member takes. Returns per visit the bound on the total variation, infinite
+    for a failure, and the bound on the rounding error.
     """
     group_offset, members, multiplicity = groups
     visit_offset, visit_row, visit_place = visits
-    first, offset = pool.first, pool.offset
+    first, offset = functions.first, functions.offset
     lost = np.zeros(len(visit_row))
     rounding = np.zeros(len(visit_row))
     for g in range(len(group_offset) - 1):
@@ -78,16 +79,16 @@ def split_groups(pool, errors, groups, rows_each, totals, visits, allowance, wor
         times = multiplicity[group_offset[g] : group_offset[g + 1]]
         rows = rows_each[group_offset[g] : group_offset[g + 1]]
         total = totals[g]
-        log_share = np.log(allowance) - 10.0 - np.log(times.sum())  # a share for each of about as many windows
-        for _ in range(_TRIES):  # windows a little wider until the loss is as small as asked
-            tilts, limits, pieces = plan(pool, own, times, total, total, log_share)
-            change = dyadic_tilt(pool, own, times, tilts, total, total)
-            arena, starts, exponents, error, sunk = add_up(pool, errors, own, pieces, change)
+        log_share = np.log(allowance) - 10.0 - np.log(times.sum())  # one share for each of about as many windows
+        for _ in range(_TRIES):  # wider windows until the bound is at most the allowance
+            tilts, limits, pieces = plan(functions, own, times, total, total, log_share)
+            change = dyadic_tilt(functions, own, times, tilts, total, total)
+            arena, starts, exponents, error, flushed = add_up(functions, errors, own, pieces, change)
             root = len(pieces) - 1
             value = arena[starts[root]]
             margin = rounding_margin(own, times, offset, tilts)
             log_lost = log_missing(tilts, limits, log_share, total, margin)
-            share = sunk[root] + bounded_exp(log_lost - (exponents[root] + change * total) * LN2)
+            share = flushed[root] + bounded_exp(log_lost - (exponents[root] + change * total) * LN2)
             share = share / value * (1.0 + 1e-9) if value > 0.0 else np.inf
             if share <= allowance:
                 break
@@ -142,7 +143,7 @@ def split_groups(pool, errors, groups, rows_each, totals, visits, allowance, wor
 
 @compiled
 def _counts(pieces, rows):
-    """Return how many rows of words, and how many draws, stand below each piece."""
+    """Return the number of rows of words, and of draws, below each piece."""
     row_count = np.empty(len(pieces), dtype=np.int64)
     leaf_count = np.empty(len(pieces), dtype=np.int64)
     for p in range(len(pieces)):
@@ -156,18 +157,18 @@ def _counts(pieces, rows):
 
 
 @compiled
-def draw_roots(pool, words):
-    """Draw one value of each function; return the draws, what is lost beside the windows, and the rounding errors."""
-    first, offset, weight, tilt = pool.first, pool.offset, pool.weight, pool.tilt
+def draw_roots(functions, words):
+    """Draw one value of each function; return the draws, the total variation without windows, and rounding errors."""
+    first, offset, weight, tilt = functions.first, functions.offset, functions.weight, functions.tilt
     draws = np.empty(len(first), dtype=np.int64)
     lost = np.zeros(len(first))
     rounding = np.zeros(len(first))
     for i in range(len(first)):
         width = offset[i + 1] - offset[i]
         values = np.empty(width)
-        _, sunk = retilt(weight[offset[i] : offset[i + 1]], tilt[i], values)
+        _, flushed = retilt(weight[offset[i] : offset[i + 1]], tilt[i], values)
         taken, rounded = choose(values, words[i])
         draws[i] = first[i] + max(taken, 0)
-        lost[i] = width * (2.0 * sunk + (_RESOLUTION if width > 1 else 0.0)) if taken >= 0 else np.inf
+        lost[i] = width * (2.0 * flushed + (_RESOLUTION if width > 1 else 0.0)) if taken >= 0 else np.inf
         rounding[i] = rounded if width > 1 else 0.0
     return draws, lost, rounding

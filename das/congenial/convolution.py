@@ -1,4 +1,4 @@
-"""Sums of messages upwards, and backward sampling downwards."""
+"""Convolution of messages in the forward pass, and splits of totals in backward sampling."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BESIDE = 8
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Draws, and per group (or root) how far their law can be from the true one.
+    """Draws, with bounds per group (or root) on the distance of their law from the exact one.
 
     Parameters
     ----------
@@ -43,18 +43,18 @@ def sums(
 ) -> Messages:
     """Return the function of each group's sum: the convolution of its members, kept on [first, last].
 
-    Equal groups are computed once; so are powers of one message that several groups contain.
+    Equal groups are computed once, and so are powers of one message that occur in several groups.
 
     Parameters
     ----------
     messages : Messages
-        The pool that the groups refer to.
+        The messages that the groups refer to.
     groups : Groups
-        What is summed.
+        The sums to compute.
     first, last : array of int
-        Where each sum matters; cut to what the members' windows can reach.
+        The window of each sum; cut to what the members' windows can reach.
     share : float
-        The most that the window of a partial sum leaves out on either side, of the tilted mass.
+        Bound on the share of tilted mass that the window of a partial sum leaves out on either side.
 
     Examples
     --------
@@ -82,17 +82,17 @@ def split(
     Parameters
     ----------
     messages : Messages
-        The pool that the groups refer to.
+        The messages that the groups refer to.
     groups : Groups
         Members, in the order of the draws: an entry of multiplicity m stands for m members in a row.
     total : array of int
-        Of each group.
+        Total of each group.
     words : array (expanded members, 2) of uint64
-        128 uniform bits for each expanded member, the first word the more significant. A group is cut in two, and
-        each part again; the row of a member decides the cut just before it. The row of a group's first member is
-        never read. The draws are a function of the members, the total and the rows of their own group alone.
+        128 uniform bits for each expanded member, the first word the more significant. A group is split in
+        two, and each half again; the row of a member decides the split just before it, so the row of a group's first
+        member is never read. The draws are a function of the members, the total and the rows of their own group alone.
     allowance : float
-        The most that the windows of one group's partial sums may leave out.
+        Bound on the total variation from the windows of one group's partial sums.
 
     Examples
     --------
@@ -106,40 +106,40 @@ def split(
     rows = offsets(groups.multiplicity)  # where each entry's rows and draws begin
     if words.shape != (rows[-1], 2):
         raise ValueError(f"{rows[-1]} members need as many rows of two words, not {words.shape}")
-    pool = messages.sealed()
-    if ((totals < groups.add(pool.first)) | (totals > groups.add(pool.last))).any():
-        outside = (totals < groups.add(pool.first)) | (totals > groups.add(pool.last))
+    stored = messages.sealed()
+    if ((totals < groups.add(stored.first)) | (totals > groups.add(stored.last))).any():
+        outside = (totals < groups.add(stored.first)) | (totals > groups.add(stored.last))
         raise WindowTooSmall("the members' windows cannot reach a total", outside.nonzero()[0])
     lost, error = np.zeros(len(groups)), np.zeros(len(groups))
 
-    # First the total of each entry, then the members of each entry that stands for several.
-    least = groups.multiplicity * pool.first[groups.member]
-    part = least.copy()
+    # First the total of each entry, then the members of each entry with a multiplicity above one.
+    least = groups.multiplicity * stored.first[groups.member]
+    taken = least.copy()
     several = np.diff(groups.offset) > 1
-    part[groups.offset[:-1][~several]] = totals[~several]
-    todo = (several & (totals > groups.add(pool.first))).nonzero()[0]
+    taken[groups.offset[:-1][~several]] = totals[~several]
+    todo = (several & (totals > groups.add(stored.first))).nonzero()[0]
     if len(todo):
         chosen, kind = _distinct(groups.pick(todo), totals[todo], totals[todo])
         kinds, aim = groups.pick(todo[chosen]), totals[todo[chosen]]
         starts = groups.offset[todo]
-        step = _Step(*_with_powers(pool, kinds, aim, aim, allowance * 2.0**-48), kinds.multiplicity, aim)
-        lost[todo], error[todo] = step.visit(kind, rows[starts], starts, allowance, words, part)
+        step = _Step(*_with_powers(stored, kinds, aim, aim, allowance * 2.0**-48), kinds.multiplicity, aim)
+        lost[todo], error[todo] = step.visit(kind, rows[starts], starts, allowance, words, taken)
 
-    draws = np.repeat(pool.first[groups.member], groups.multiplicity)
+    draws = np.repeat(stored.first[groups.member], groups.multiplicity)
     single = groups.multiplicity == 1
-    draws[rows[:-1][single]] = part[single]
-    todo = (~single & (part > least)).nonzero()[0]
+    draws[rows[:-1][single]] = taken[single]
+    todo = (~single & (taken > least)).nonzero()[0]
     if len(todo):
-        keys = np.stack([groups.member, groups.multiplicity, part], axis=1)[todo]
+        keys = np.stack([groups.member, groups.multiplicity, taken], axis=1)[todo]
         keys, kind = np.unique(keys, axis=0, return_inverse=True)
         powers = Groups(np.arange(len(keys) + 1), keys[:, 0].copy(), keys[:, 1].copy())
-        step = _Step(pool, powers, np.ones(len(keys), dtype=np.int64), keys[:, 2].copy())
+        step = _Step(stored, powers, np.ones(len(keys), dtype=np.int64), keys[:, 2].copy())
         more = step.visit(kind.reshape(-1), rows[todo], rows[todo], allowance, words, draws)
         group_of = np.repeat(np.arange(len(groups)), np.diff(groups.offset))[todo]
         np.add.at(lost, group_of, more[0])
         np.add.at(error, group_of, more[1])
     if not (lost < 1.0).all():
-        raise WindowTooSmall("a split loses too much", (~(lost < 1.0)).nonzero()[0])
+        raise WindowTooSmall("the windows of a split leave out too much mass", (~(lost < 1.0)).nonzero()[0])
     return Split(draws, lost, error)
 
 
@@ -153,7 +153,7 @@ def roots(messages: Messages, words: NDArray[np.uint64], *, allowance: float = 2
     words : array (roots, 2) of uint64
         128 uniform bits for each.
     allowance : float
-        The most mass that all windows of a root's tree may have cut away; `WindowTooSmall` if it is not proved.
+        Bound on the share of mass outside all windows of a root's tree; `WindowTooSmall` if it is not proved.
 
     Examples
     --------
@@ -166,13 +166,13 @@ def roots(messages: Messages, words: NDArray[np.uint64], *, allowance: float = 2
         raise ValueError(f"{len(messages)} roots need as many rows of two words, not {words.shape}")
     windows = messages.lost_upper()
     if (windows > allowance).any():
-        raise WindowTooSmall("the windows of a tree cut away too much", (windows > allowance).nonzero()[0])
-    draws, lost, error = draw_roots(messages.pool, _read_only(words))
+        raise WindowTooSmall("the windows of a tree leave out too much mass", (windows > allowance).nonzero()[0])
+    draws, lost, error = draw_roots(messages.arrays, _read_only(words))
     return Split(draws, lost + windows, error)
 
 
 def _distinct(groups: Groups, low: Integers, high: Integers) -> tuple[Integers, Integers]:
-    """Return the first of each kind of group, and the kind of each."""
+    """Return the first of each distinct group, and the index of the distinct group for each."""
     seen: dict[tuple[bytes, bytes, int, int], int] = {}
     chosen: list[int] = []
     inverse = np.empty(len(groups), dtype=np.int64)
@@ -189,21 +189,21 @@ def _distinct(groups: Groups, low: Integers, high: Integers) -> tuple[Integers, 
 def _with_powers(
     messages: Messages, groups: Groups, first: Integers, last: Integers, share: float
 ) -> tuple[Messages, Groups]:
-    """Replace the powers inside groups by messages of their own, each computed once for all groups that need it."""
+    """Replace repeated members inside groups by messages of their sum, each computed once for all groups."""
     lengths = np.diff(groups.offset)
     inside = np.repeat(lengths > 1, lengths) & (groups.multiplicity > 1)
     if not inside.any():
         return messages, groups
     holders = np.unique(np.repeat(np.arange(len(groups)), lengths)[inside])
-    some = groups.pick(holders)
-    low, high = _relative(messages, some, first[holders], last[holders])
-    windows = entry_windows(messages.pool, _csr(some), low, high, np.log(share))
-    powers = some.multiplicity > 1
-    member, times = some.member[powers], some.multiplicity[powers]
+    holding = groups.pick(holders)
+    low, high = _relative(messages, holding, first[holders], last[holders])
+    windows = entry_windows(messages.arrays, _csr(holding), low, high, np.log(share))
+    powers = holding.multiplicity > 1
+    member, times = holding.member[powers], holding.multiplicity[powers]
     least, most = windows[powers].T
-    # A window of one point says nothing about how its function goes on; a few more make the envelope finite.
+    # A window of one point does not bound the function beyond it; a few more points make the envelope finite.
     least, most = least - _BESIDE, most + _BESIDE
-    # Coarser edges make groups share their powers; a window still depends on its own group and on nothing else.
+    # Rounded edges let groups share their powers; a window still depends on its own group alone.
     step = 1 << np.maximum(0, np.log2(most - least + 1).astype(np.int64) - 2)
     keys = np.stack([member, times, least // step * step, -(-most // step) * step], axis=1)
     keys, ids = np.unique(keys, axis=0, return_inverse=True)
@@ -230,7 +230,7 @@ def _csr(groups: Groups) -> tuple[Integers, Integers, Integers]:
 
 
 def _read_only(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return words of one type for the compiler, wherever they come from."""
+    """Return the words as a contiguous read-only array, so that the kernels are compiled for one type."""
     words = np.ascontiguousarray(words).view()
     words.flags.writeable = False
     return words
@@ -243,7 +243,7 @@ def _sum(messages: Messages, groups: Groups, first: Integers, last: Integers, sh
     weight, missing = np.empty(offset[-1]), np.empty(offset[-1])
     scale = np.add.reduceat(groups.multiplicity * messages.log_scale[groups.member], groups.offset[:-1])
     tilt, exponent, error, below, above = sum_groups(
-        messages.pool, messages.error, _csr(groups), low, high, np.log(share), offset, weight, missing
+        messages.arrays, messages.error, _csr(groups), low, high, np.log(share), offset, weight, missing
     )
     return Messages(
         first=groups.add(messages.first) + low,
@@ -260,7 +260,7 @@ def _sum(messages: Messages, groups: Groups, first: Integers, last: Integers, sh
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Kinds of groups with the total of each; a member of an entry stands for `rows` rows of words."""
+    """Distinct groups with the total of each; a member of an entry takes `rows` rows of words."""
 
     messages: Messages
     groups: Groups
@@ -276,12 +276,12 @@ class _Step:
         words: NDArray[np.uint64],
         draws: Integers,
     ) -> tuple[Floats, Floats]:
-        """Draw for each visitor of a kind, reading from its row on and writing from its place on."""
+        """Draw one split per visit of a distinct group, reading words from its row on and writing from its place on."""
         aim, _ = _relative(self.messages, self.groups, self.totals, self.totals)
         order = np.argsort(kind, kind="stable")
         visits = offsets(np.bincount(kind, minlength=len(self.groups))), row[order], place[order]
         found = split_groups(
-            self.messages.pool,
+            self.messages.arrays,
             self.messages.error,
             _csr(self.groups),
             self.rows.copy(),

@@ -1,4 +1,4 @@
-"""Direct convolution of groups on planned windows, and what it may have lost; ``tree.md`` has the proofs."""
+"""Direct convolution of groups on their support windows, with bounds on the error; ``tree.md`` has the proofs."""
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 # The compiler infers the types of what it compiles.
@@ -21,8 +21,8 @@ from das.congenial.tilts import (
 )
 from das.congenial.windows import plan
 
-UNIT = 2.0**-53 * (1 + 2.0**-20)  # the relative rounding error of one operation, with what products of errors add
-TINY = 2.0**-900  # a smaller weight is put to zero, and counted as missing
+UNIT = 2.0**-53 * (1 + 2.0**-20)  # the relative rounding error of one operation, with a margin for products of errors
+TINY = 2.0**-900  # a smaller weight is flushed to zero and counted as missing
 SMALLEST_SUM = 2.0**-960  # sums of products below it may have lost accuracy to underflow
 
 
@@ -30,8 +30,8 @@ SMALLEST_SUM = 2.0**-960  # sums of products below it may have lost accuracy to 
 def convolve(a, b, skip, out):
     """Write out[t] = sum of a[i] b[t + skip - i]; return a bound on the relative rounding error.
 
-    All terms are positive, so an error is at most the number of roundings on the way of a term: one product, three
-    additions within a row of eight, and one for each such row. The rows are what makes it fast as well.
+    All terms are positive, so the relative error is at most the number of roundings of one term: one product, three
+    additions within a row of eight, and one addition for each such row. Rows of eight also let the loop be vectorised.
     """
     if len(a) > len(b):
         a, b = b, a
@@ -57,7 +57,7 @@ def convolve(a, b, skip, out):
 
 @compiled
 def _normalise(values):
-    """Scale by a power of two so that the largest is in [1/2, 1), put the tiny to zero; return exponent and loss."""
+    """Scale by a power of two so that the largest is in [1/2, 1), flush tiny values; return exponent and loss."""
     largest = values.max() if len(values) else 0.0
     if not largest > 0.0:
         return 0, 0.0
@@ -98,13 +98,13 @@ def retilt(weight, change, out):
 
 
 @compiled
-def add_up(pool, errors, members, pieces, change):
+def add_up(functions, errors, members, pieces, change):
     """Convolve the pieces of a plan, all under the tilt 2^-change.
 
-    Returns the arena with its offsets, and per piece: its binary exponent, its relative rounding error, and the most by
-    which tiny values put to zero can have lowered any of its values.
+    Returns the buffer of all values with its offsets, and per piece: its binary exponent, its relative rounding error,
+    and a bound on what flushing tiny values to zero has taken from any of its values.
     """
-    offset, weight, tilt = pool.offset, pool.weight, pool.tilt
+    offset, weight, tilt = functions.offset, functions.weight, functions.tilt
     count = len(pieces)
     starts = np.zeros(count + 1, dtype=np.int64)
     for p in range(count):
@@ -112,7 +112,7 @@ def add_up(pool, errors, members, pieces, change):
     arena = np.empty(starts[count])
     exponents = np.zeros(count, dtype=np.int64)
     error = np.zeros(count)
-    sunk = np.zeros(count)
+    flushed = np.zeros(count)
     for p in range(count):
         out = arena[starts[p] : starts[p + 1]]
         left, right = pieces[p, 0], pieces[p, 1]
@@ -120,7 +120,7 @@ def add_up(pool, errors, members, pieces, change):
             i = members[pieces[p, 2]]
             from_, to = offset[i] + pieces[p, 4], offset[i] + pieces[p, 5] + 1
             move = tilt[i] - change
-            exponent, sunk[p] = retilt(weight[from_:to], move, out)
+            exponent, flushed[p] = retilt(weight[from_:to], move, out)
             exponents[p] = exponent + move * pieces[p, 4]
             error[p] = errors[i]
         else:
@@ -129,11 +129,11 @@ def add_up(pool, errors, members, pieces, change):
             exponent, lost = _normalise(out)
             exponents[p] = exponents[left] + exponents[right] + exponent
             error[p] = error[left] + error[right] + rounded
-            if sunk[left] > 0.0 or sunk[right] > 0.0:
-                carried = min(len(a), len(b)) * (sunk[left] + sunk[right] + sunk[left] * sunk[right])
-                sunk[p] = carried * math.ldexp(1.0, -max(exponent, -900))
-            sunk[p] += lost if exponent > -900 else np.inf
-    return arena, starts, exponents, error, sunk
+            if flushed[left] > 0.0 or flushed[right] > 0.0:
+                carried = min(len(a), len(b)) * (flushed[left] + flushed[right] + flushed[left] * flushed[right])
+                flushed[p] = carried * math.ldexp(1.0, -max(exponent, -900))
+            flushed[p] += lost if exponent > -900 else np.inf
+    return arena, starts, exponents, error, flushed
 
 
 @compiled
@@ -145,10 +145,10 @@ def bounded_exp(log_value):
 
 
 @compiled
-def sum_groups(pool, errors, groups, low, high, log_share, out_offset, out_weight, out_missing):
-    """Add up every group on [low, high] (relative): weights, what is missing, envelopes. See `messages.sums`."""
+def sum_groups(functions, errors, groups, low, high, log_share, out_offset, out_weight, out_missing):
+    """Convolve every group on [low, high] (relative): weights, missing mass, envelopes. See `messages.sums`."""
     group_offset, members, multiplicity = groups
-    offset, missing, tilt = pool.offset, pool.missing, pool.tilt
+    offset, missing, tilt = functions.offset, functions.missing, functions.tilt
     count = len(group_offset) - 1
     out_tilt = np.zeros(count, dtype=np.int64)
     out_exponent = np.zeros(count, dtype=np.int64)
@@ -158,10 +158,10 @@ def sum_groups(pool, errors, groups, low, high, log_share, out_offset, out_weigh
     for g in range(count):
         own = members[group_offset[g] : group_offset[g + 1]]
         times = multiplicity[group_offset[g] : group_offset[g + 1]]
-        tilts, limits, pieces = plan(pool, own, times, low[g], high[g], log_share)
+        tilts, limits, pieces = plan(functions, own, times, low[g], high[g], log_share)
         alone = len(pieces) == 1
-        change = tilt[own[0]] if alone else dyadic_tilt(pool, own, times, tilts, low[g], high[g])
-        arena, starts, exponents, error, sunk = add_up(pool, errors, own, pieces, change)
+        change = tilt[own[0]] if alone else dyadic_tilt(functions, own, times, tilts, low[g], high[g])
+        arena, starts, exponents, error, flushed = add_up(functions, errors, own, pieces, change)
         root = len(pieces) - 1
         values = arena[starts[root] : starts[root + 1]]
         out_weight[out_offset[g] : out_offset[g + 1]] = values
@@ -171,14 +171,14 @@ def sum_groups(pool, errors, groups, low, high, log_share, out_offset, out_weigh
         margin = rounding_margin(own, times, offset, tilts)
         for k in range(len(values)):
             at = low[g] + k
-            lost = sunk[root]
+            lost = flushed[root]
             if alone:
                 lost += missing[offset[own[0]] + at] * math.ldexp(1.0, -exponents[root])
             else:
                 log_lost = log_missing(tilts, limits, log_share, at, margin)
                 lost += bounded_exp(log_lost - (exponents[root] + change * at) * LN2)
             out_missing[out_offset[g] + k] = lost
-        _envelope(pool, own, times, low[g], high[g], tilts, margin, out_below[g], out_above[g])
+        _envelope(functions, own, times, low[g], high[g], tilts, margin, out_below[g], out_above[g])
         for k in range(2):  # from the members' scale to the scale of what is stored
             edge, out = (low[g] - 1, out_below[g]) if k == 0 else (high[g] + 1, out_above[g])
             if out[0] > -np.inf:
@@ -188,16 +188,16 @@ def sum_groups(pool, errors, groups, low, high, log_share, out_offset, out_weigh
 
 
 @compiled
-def _envelope(pool, members, multiplicity, low, high, tilts, margin, below, above):
+def _envelope(functions, members, multiplicity, low, high, tilts, margin, below, above):
     """Write the exponential bounds e^(log Z - theta t) on the sum outside [low, high], each the best at its edge."""
-    offset = pool.offset
+    offset = functions.offset
     reach = 0
     open_below, open_above = low > 0, False
     for e in range(len(members)):
         i = members[e]
         reach += multiplicity[e] * (offset[i + 1] - offset[i] - 1)
-        open_below = open_below or pool.below[i, 0] > -np.inf
-        open_above = open_above or pool.above[i, 0] > -np.inf
+        open_below = open_below or functions.below[i, 0] > -np.inf
+        open_above = open_above or functions.above[i, 0] > -np.inf
     open_above = open_above or high < reach
     for side in range(2):
         if not (open_below if side == 0 else open_above):
@@ -212,13 +212,13 @@ def _envelope(pool, members, multiplicity, low, high, tilts, margin, below, abov
 
 
 @compiled
-def entry_windows(pool, groups, low, high, log_share):
-    """Return the window of each entry of each group within the group's sum: what a shared power has to cover."""
+def entry_windows(functions, groups, low, high, log_share):
+    """Return the window of each entry of each group within the group's sum, which a shared power must cover."""
     group_offset, members, multiplicity = groups
     windows = np.empty((len(members), 2), dtype=np.int64)
     for g in range(len(group_offset) - 1):
         start, stop = group_offset[g], group_offset[g + 1]
-        _, _, pieces = plan(pool, members[start:stop], multiplicity[start:stop], low[g], high[g], log_share)
+        _, _, pieces = plan(functions, members[start:stop], multiplicity[start:stop], low[g], high[g], log_share)
         for p in range(len(pieces)):
             e = pieces[p, 2]
             if e >= 0 and pieces[p, 3] == multiplicity[start + e]:
@@ -227,16 +227,16 @@ def entry_windows(pool, groups, low, high, log_share):
 
 
 @compiled
-def totals(pool):
-    """Return the log of each function's sum over its window, and of all that may be missing there or lie outside."""
-    offset, tilt, below, above = pool.offset, pool.tilt, pool.below, pool.above
+def totals(functions):
+    """Return the log of each function's sum over its window, and of a bound on the mass missing there or outside."""
+    offset, tilt, below, above = functions.offset, functions.tilt, functions.below, functions.above
     inside = np.empty(len(tilt))
     extra = np.empty(len(tilt))
     for i in range(len(tilt)):
         start, stop = offset[i], offset[i + 1]
         step = tilt[i] * LN2
-        inside[i], _, _ = tilted_sums(pool.weight[start:stop], step)
-        log_lost = log_tilted_upper(pool.missing[start:stop], step)
+        inside[i], _, _ = tilted_sums(functions.weight[start:stop], step)
+        log_lost = log_tilted_upper(functions.missing[start:stop], step)
         under = log_geometric(below[i, 0] - step, below[i, 1] - step)
         over = log_geometric(above[i, 0] + step * (stop - start), above[i, 1] + step)
         extra[i] = np.logaddexp(np.logaddexp(log_lost, under), over)

@@ -1,11 +1,11 @@
-"""One family of the tree of counts: what its children tell their parent, and how the parent's draw comes down to them.
+"""The messages of one family of geounits (forward pass), and the draw of its counts (backward sampling).
 
-A family is a parent geounit and its children. The children's layers, from the finest to the coarsest, are weighed with
-the children's true counts and noise; the coarsest of them is the partition in which the parent ended, and the
-children's messages in it are convolved into what the parent is told. On the way down the parent's draw is split among
-the children, and each child's draw is split among its finer answers.
+A family is a parent geounit and its children. The forward pass computes the messages of the children's layers, from the
+finest to the coarsest, with the children's true counts and noise. The answers of the coarsest layer are those of the
+parent's finest one; there the children's messages are convolved and sent up to the parent. Backward sampling splits the
+parent's draw among the children, and each child's draw among its finer answers.
 
-Counts that have the same message come once, with a multiplicity: almost all cells of almost all places are empty.
+Counts with the same message are stored once, with a multiplicity: almost all cells of almost all geounits are empty.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LOST, _ROUNDED = float(PROMISED.total_variation), float(PROMISED.log_ratio)
 
 @dataclass(frozen=True)
 class SentMessages:
-    """What one geounit tells its parent: for each answer of a query, which message; -1 where nobody can be."""
+    """The messages that a family sends up to its parent: one index per answer of a query; -1 at structural zeros."""
 
     ids: NDArray[np.int64]
     messages: Messages
@@ -40,46 +40,47 @@ class SentMessages:
 
 @dataclass(frozen=True)
 class Box:
-    """Public limits on the answers of one query: children x answers."""
+    """Public limits on the answers of one query; arrays of children x answers."""
 
     lower: Counts
     upper: Counts
 
     @classmethod
     def open(cls, shape: tuple[int, int]) -> Box:
-        """No limits but that counts are not negative."""
+        """Return the box whose only limit is that counts are not negative."""
         return cls(np.zeros(shape, dtype=np.int64), np.full(shape, NO_LIMIT, dtype=np.int64))
 
 
 @dataclass(frozen=True)
-class _Weighed:
-    """A layer of all children with everything below it summed in: which message stands for which answer."""
+class _LayerMessages:
+    """The messages of one layer of all children, each summed over everything below it."""
 
     layer: Layer
-    ids: NDArray[np.int64]  # children x answers, -1 where nobody can be
+    ids: NDArray[np.int64]  # index of the message of each answer, children x answers; -1 at structural zeros
     messages: Messages
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """The children of one parent.
+    """The children of one parent, with their true counts and public limits.
 
     Parameters
     ----------
     layers : tuple of Layer
-        Of the children's level, coarse to fine.
+        Layers of the children's level, coarse to fine.
     geocodes : tuple of str
-        Of the children.
+        Geocodes of the children.
     parent : str
-        The parent's geocode, empty above the top.
+        Geocode of the parent, empty above the top level.
     truth : tuple of arrays
-        For each layer the true counts, children x answers.
+        True counts of each layer, children x answers.
     boxes : tuple of Box
-        For each layer the public limits.
+        Public limits of each layer.
     reach : float
         Half the width of the windows, in standard deviations.
     splits : int
-        How many counts of the whole tree are split: the other half of the promised errors is shared among them.
+        Number of counts of the whole tree that are split. They share half of the promised sampler error equally; the
+        roots have the other half.
     """
 
     layers: tuple[Layer, ...]
@@ -90,16 +91,16 @@ class Family:
     reach: float
     splits: int
 
-    def weigh(self, below: Sequence[SentMessages] | None) -> tuple[_Weighed, ...]:
-        """Weigh every layer, the finest first; ``below`` is what the children were told, none for leaves."""
+    def weigh(self, below: Sequence[SentMessages] | None) -> tuple[_LayerMessages, ...]:
+        """Forward pass: messages of every layer; ``below`` are the messages sent to the children, None for leaves."""
         finest = len(self.layers) - 1
         weighed = [self._leaves() if below is None else self._own(finest, _joined(below))]
-        for at in range(finest - 1, -1, -1):
-            weighed.insert(0, self._coarser(at, weighed[0]))
+        for depth in range(finest - 1, -1, -1):
+            weighed.insert(0, self._coarser(depth, weighed[0]))
         return tuple(weighed)
 
-    def tell(self, weighed: tuple[_Weighed, ...], above: Layer) -> SentMessages:
-        """Sum the children's messages of each answer: what the parent is told about its finest layer."""
+    def tell(self, weighed: tuple[_LayerMessages, ...], above: Layer) -> SentMessages:
+        """Convolve the children's messages of each answer and send them up, to the parent's finest layer."""
         top = weighed[0]
         possible = np.flatnonzero(top.layer.reached)
         centre = self.truth[0].sum(axis=0)[possible]
@@ -109,8 +110,8 @@ class Family:
         ids[possible] = place
         return SentMessages(ids, messages)
 
-    def draw_roots(self, weighed: tuple[_Weighed, ...], streams: Streams) -> Counts:
-        """Draw the children's coarsest counts where there is no parent: half of the promised errors is theirs."""
+    def draw_roots(self, weighed: tuple[_LayerMessages, ...], streams: Streams) -> Counts:
+        """Draw the coarsest counts of a family without a parent; the roots have half of the promised sampler error."""
         top = weighed[0]
         out = np.zeros(top.ids.shape, dtype=np.int64)
         child, answer = np.nonzero(top.ids >= 0)
@@ -118,14 +119,14 @@ class Family:
         bundle = streams.bundle([(level, geocode, name, MECHANISM) for geocode in self.geocodes])
         messages = top.messages.pick(top.ids[child, answer])
         drawn = roots(messages, bundle.words(child, answer), allowance=_LOST / (2 * len(messages)))
-        # None of these numbers depends on the words: whether the windows are widened does not depend on the draw.
+        # None of these numbers depends on the random words, so neither does the decision to widen the windows.
         if drawn.lost.sum() > _LOST / 2 or 2 * messages.error.sum() + drawn.error.sum() > _ROUNDED / 2:
-            raise WindowTooSmall("errors of the roots exceed what is promised")
+            raise WindowTooSmall("the errors of the roots exceed the promised error")
         out[child, answer] = drawn.draws
         return out
 
-    def draw(self, weighed: tuple[_Weighed, ...], parent: Counts, streams: Streams) -> Counts:
-        """Split the parent's counts of each answer among the children."""
+    def draw(self, weighed: tuple[_LayerMessages, ...], parent: Counts, streams: Streams) -> Counts:
+        """Backward sampling: split the parent's count of each answer among the children."""
         top = weighed[0]
         answers = np.flatnonzero(parent)
         rows = top.ids[:, answers].T
@@ -137,13 +138,13 @@ class Family:
         out[:, answers] = self._split(top.messages, rows, parent[answers], words.reshape(*positions.shape, 2)).T
         return out
 
-    def refine(self, weighed: tuple[_Weighed, ...], counts: Counts, streams: Streams) -> Counts:
-        """Carry each child's counts from its coarsest to its finest layer."""
+    def refine(self, weighed: tuple[_LayerMessages, ...], counts: Counts, streams: Streams) -> Counts:
+        """Backward sampling within each child: split its counts from the coarsest to the finest layer."""
         for coarse, fine in pairwise(weighed):
             counts = self._refined(coarse, fine, counts, streams)
         return counts
 
-    def _refined(self, coarse: _Weighed, fine: _Weighed, counts: Counts, streams: Streams) -> Counts:
+    def _refined(self, coarse: _LayerMessages, fine: _LayerMessages, counts: Counts, streams: Streams) -> Counts:
         out = np.zeros(fine.ids.shape, dtype=np.int64)
         name = f"within {coarse.layer.query.name}: {fine.layer.query.name}"
         bundle = streams.bundle([(fine.layer.level, geocode, name, MECHANISM) for geocode in self.geocodes])
@@ -159,50 +160,52 @@ class Family:
         return out
 
     def _split(self, messages: Messages, rows: NDArray[np.int64], totals: Counts, words: NDArray[np.uint64]) -> Counts:
-        """Split each row's total among its members; equal members stand side by side while that is done."""
+        """Split the total of each row among its members; members with equal messages are sorted together first."""
         order = np.argsort(rows, axis=1, kind="stable")
         groups = _groups(np.take_along_axis(rows, order, axis=1))
         ordered = np.take_along_axis(words, order[:, :, None], axis=1).reshape(-1, 2)
         lost, rounded = _LOST / (2 * self.splits), _ROUNDED / (2 * self.splits)
         drawn = split(messages, groups, totals, ordered, allowance=lost / 2)
         if (drawn.lost > lost).any() or (drawn.error > rounded).any():
-            raise WindowTooSmall("errors of a split exceed its part of what is promised")
+            raise WindowTooSmall("the errors of a split exceed its share of the promised error")
         out = np.empty_like(rows)
         np.put_along_axis(out, order, drawn.draws.reshape(rows.shape), axis=1)
         return out
 
-    def _leaves(self) -> _Weighed:
+    def _leaves(self) -> _LayerMessages:
         layer, truth, box = self.layers[-1], self.truth[-1], self.boxes[-1]
         ids = np.full(truth.shape, -1, dtype=np.int64)
-        here = np.nonzero(np.broadcast_to(layer.reached, truth.shape))
-        messages, ids[here] = leaves(truth[here], layer.noise, box.lower[here], box.upper[here], self._half(layer))
-        return _Weighed(layer, ids, messages)
+        cells = np.nonzero(np.broadcast_to(layer.reached, truth.shape))
+        messages, ids[cells] = leaves(truth[cells], layer.noise, box.lower[cells], box.upper[cells], self._half(layer))
+        return _LayerMessages(layer, ids, messages)
 
-    def _own(self, at: int, told: SentMessages) -> _Weighed:
-        """Multiply summed messages by the layer's own noise around its true counts, within its limits."""
-        layer, truth, box = self.layers[at], self.truth[at], self.boxes[at]
-        here = np.nonzero(told.ids >= 0)
-        key, place = _distinct(told.ids[here], truth[here], box.lower[here], box.upper[here])
-        ids = np.full(told.ids.shape, -1, dtype=np.int64)
-        ids[here] = place
-        return _Weighed(layer, ids, times(told.messages.pick(key[0]), key[1], layer.noise, key[2], key[3]))
+    def _own(self, depth: int, received: SentMessages) -> _LayerMessages:
+        """Multiply summed messages by the noise of their layer around its true counts, and restrict to its limits."""
+        layer, truth, box = self.layers[depth], self.truth[depth], self.boxes[depth]
+        cells = np.nonzero(received.ids >= 0)
+        key, place = _distinct(received.ids[cells], truth[cells], box.lower[cells], box.upper[cells])
+        ids = np.full(received.ids.shape, -1, dtype=np.int64)
+        ids[cells] = place
+        messages = times(received.messages.pick(key[0]), key[1], layer.noise, key[2], key[3])
+        return _LayerMessages(layer, ids, messages)
 
-    def _coarser(self, at: int, fine: _Weighed) -> _Weighed:
-        coarse = self.layers[at]
+    def _coarser(self, depth: int, fine: _LayerMessages) -> _LayerMessages:
+        """Sum the messages of the next finer layer into those of the layer at this depth."""
+        coarse, truth, box = self.layers[depth], self.truth[depth], self.boxes[depth]
         shape = (len(self.geocodes), coarse.query.size)
-        told, ids, made = [], np.full(shape, -1, dtype=np.int64), 0
+        summed, ids, count = [], np.full(shape, -1, dtype=np.int64), 0
         for answer, members in _members(_into(coarse, fine.layer), coarse.query.size):
-            box = self.boxes[at].lower[:, answer], self.boxes[at].upper[:, answer]
-            messages, place = self._summed(fine, fine.ids[:, members], self.truth[at][:, answer], coarse, box)
-            told.append(messages)
-            ids[:, answer] = place + made
-            made += len(messages)
-        return self._own(at, SentMessages(ids, concat(told)))
+            limits = box.lower[:, answer], box.upper[:, answer]
+            messages, place = self._summed(fine, fine.ids[:, members], truth[:, answer], coarse, limits)
+            summed.append(messages)
+            ids[:, answer] = place + count
+            count += len(messages)
+        return self._own(depth, SentMessages(ids, concat(summed)))
 
     def _summed(
-        self, members: _Weighed, rows: NDArray[np.int64], centre: Counts, layer: Layer, box: tuple[Counts, Counts]
+        self, members: _LayerMessages, rows: NDArray[np.int64], centre: Counts, layer: Layer, box: tuple[Counts, Counts]
     ) -> tuple[Messages, NDArray[np.int64]]:
-        """Sum the members of each row around the row's true sum, within its limits; rows that are alike share it."""
+        """Sum the members of each row on a window around the row's true sum; equal rows are computed once."""
         distinct, which = np.unique(np.sort(rows, axis=1), axis=0, return_inverse=True)
         (group, true, lower, upper), place = _distinct(which.reshape(-1), centre, *box)
         chosen = distinct[group]
@@ -217,23 +220,23 @@ class Family:
     def _window(
         self, messages: Messages, rows: NDArray[np.int64], centre: Counts, layer: Layer
     ) -> tuple[Counts, Counts]:
-        """Where a sum can matter: around its true value by the noise of its own layer, or by that of its members."""
+        """Window of a sum around its true value, from the noise of its layer or else from its members' windows."""
         if layer.noise is not None:
             return centre - self._half(layer), centre + self._half(layer)
         width = (messages.last - messages.first)[rows].astype(np.float64)
         half = np.ceil(np.sqrt((width**2).sum(axis=1)))
-        drift = np.ceil(width.sum(axis=1) / self.reach)  # members that cannot be negative pull the sum up
+        drift = np.ceil(width.sum(axis=1) / self.reach)  # members that cannot be negative raise the sum
         return centre - half.astype(np.int64), centre + (half + drift).astype(np.int64)
 
 
 def _joined(below: Sequence[SentMessages]) -> SentMessages:
-    sizes = np.cumsum([0, *(len(told.messages) for told in below)])
-    ids = np.stack([np.where(told.ids >= 0, told.ids + start, -1) for told, start in zip(below, sizes, strict=False)])
-    return SentMessages(ids, concat([told.messages for told in below]))
+    starts = np.cumsum([0, *(len(sent.messages) for sent in below)])
+    ids = np.stack([np.where(sent.ids >= 0, sent.ids + start, -1) for sent, start in zip(below, starts, strict=False)])
+    return SentMessages(ids, concat([sent.messages for sent in below]))
 
 
 def _into(coarse: Layer, fine: Layer) -> NDArray[np.int64]:
-    """The coarse answer that holds each fine one; -1 where nobody can be."""
+    """The coarse answer that contains each fine answer; -1 at structural zeros."""
     out = np.full(fine.query.size, -1, dtype=np.int64)
     possible = np.flatnonzero(fine.query.schema.possible)
     out[fine.query.index[possible]] = coarse.query.index[possible]
@@ -241,14 +244,14 @@ def _into(coarse: Layer, fine: Layer) -> NDArray[np.int64]:
 
 
 def _members(into: NDArray[np.int64], answers: int) -> list[tuple[int, NDArray[np.int64]]]:
-    """For each coarse answer that somebody can be in, its fine answers, ascending."""
+    """For each coarse answer that is not a structural zero, its fine answers, ascending."""
     order = np.argsort(into, kind="stable")
     cuts = np.searchsorted(into[order], np.arange(answers + 1))
     return [(a, order[cuts[a] : cuts[a + 1]]) for a in range(answers) if cuts[a + 1] > cuts[a]]
 
 
 def _distinct(*columns: NDArray[np.int64]) -> tuple[tuple[NDArray[np.int64], ...], NDArray[np.int64]]:
-    """Distinct rows of the columns side by side, and which of them each row is."""
+    """Distinct rows of these columns, and the index of the distinct row for each row."""
     code = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
         if len(column) and (column != column[0]).any():
@@ -259,10 +262,10 @@ def _distinct(*columns: NDArray[np.int64]) -> tuple[tuple[NDArray[np.int64], ...
 
 
 def _groups(rows: NDArray[np.int64]) -> Groups:
-    """Rows of sorted message ids as groups: each distinct id once, with its multiplicity."""
+    """Turn rows of sorted message indices into groups: each distinct index once, with its multiplicity."""
     starts = np.ones(rows.shape, dtype=np.bool_)
     starts[:, 1:] = rows[:, 1:] != rows[:, :-1]
-    at = np.flatnonzero(starts)
-    multiplicity = np.diff(np.append(at, rows.size))
+    entries = np.flatnonzero(starts)
+    multiplicity = np.diff(np.append(entries, rows.size))
     offset = np.concatenate([[0], np.cumsum(starts.sum(axis=1))])
-    return Groups(offset, rows.reshape(-1)[at], multiplicity)
+    return Groups(offset, rows.reshape(-1)[entries], multiplicity)

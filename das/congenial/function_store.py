@@ -1,4 +1,4 @@
-"""Pools of functions on integer windows, as flat arrays, and groups of them."""
+"""Functions on windows of the integers, stored in flat arrays, and groups of them that are summed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from numpy.typing import NDArray
 
 from das.congenial.convolution_kernels import totals
-from das.congenial.tilts import Pool
+from das.congenial.tilts import FunctionArrays
 
 __all__ = ["Floats", "Groups", "Integers", "Messages", "WindowTooSmall", "concat", "offsets"]
 
@@ -20,14 +20,14 @@ Floats: TypeAlias = NDArray[np.float64]
 
 
 class WindowTooSmall(ArithmeticError):
-    """A window cannot hold what is asked of it: widen the reach and do it again.
+    """A window is too narrow for the proved bounds; the caller repeats the step with a wider reach.
 
     Parameters
     ----------
     reason : str
         What does not fit.
     rows : array of int
-        Which messages or groups, if it is known.
+        The messages or groups concerned, if known.
 
     Examples
     --------
@@ -47,21 +47,21 @@ class WindowTooSmall(ArithmeticError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Messages:
-    """A pool of functions on integer windows.
+    """Messages: many functions, each stored on a window of the integers.
 
-    Function i at first[i] + k is ``e^log_scale[i] 2^(tilt[i] k) weight[offset[i] + k]``. The tilt is exact; it lets a
-    double hold what falls or rises by hundreds of orders of magnitude over a window.
+    Function i has the value ``e^log_scale[i] 2^(tilt[i] k) weight[offset[i] + k]`` at first[i] + k. The tilt is exact;
+    with it doubles represent a function that changes by hundreds of orders of magnitude over its window.
 
     Parameters
     ----------
     first, offset : array of int
-        Where each window begins, and where its values stand.
+        First point of each window, and position of its values in `weight`.
     weight : array of float
         Values; the largest of each function is between 1/2 and 1.
     missing : array of float
-        In the same scale, the most by which the true value is above the stored one (for its subtree's own windows).
+        In the same scale, an upper bound on the true value minus the stored one.
     tilt, log_scale : arrays
-        See above.
+        Exponent of the dyadic tilt and log of the scale, see above.
     error : array of float
         Bound on the relative rounding error of each stored value.
     below, above : array (n, 2) of float
@@ -72,8 +72,8 @@ class Messages:
     --------
     >>> from das.congenial.messages import leaves
     >>> from das.noise import DiscreteGaussian
-    >>> pool, ids = leaves([3, 0, 3], DiscreteGaussian(4), lower=0, upper=10**6, reach=30)
-    >>> len(pool), ids.tolist(), pool.first.tolist(), pool.last.tolist()
+    >>> messages, ids = leaves([3, 0, 3], DiscreteGaussian(4), lower=0, upper=10**6, reach=30)
+    >>> len(messages), ids.tolist(), messages.first.tolist(), messages.last.tolist()
     (2, [1, 0, 1], [0, 0], [30, 33])
     """
 
@@ -101,12 +101,12 @@ class Messages:
         return last
 
     @property
-    def pool(self) -> Pool:
-        """What the compiled loops read."""
-        return Pool(self.first, self.offset, self.weight, self.missing, self.tilt, self.below, self.above)
+    def arrays(self) -> FunctionArrays:
+        """The arrays that the compiled loops read."""
+        return FunctionArrays(self.first, self.offset, self.weight, self.missing, self.tilt, self.below, self.above)
 
     def pick(self, ids: npt.ArrayLike) -> Messages:
-        """Return the functions of these numbers, in this order, as often as they are named."""
+        """Return the functions with these indices, in this order; an index may occur several times."""
         ids = np.asarray(ids, dtype=np.int64)
         lengths = np.diff(self.offset)[ids]
         offset = offsets(lengths)
@@ -124,7 +124,7 @@ class Messages:
         )
 
     def sealed(self) -> Messages:
-        """Return the stored functions as if they were all there is and exact: what backward sampling starts from."""
+        """Return the stored functions as if they were exact and complete: the input of backward sampling."""
         edges = np.full((len(self), 2), -np.inf)
         return Messages(
             first=self.first,
@@ -140,20 +140,20 @@ class Messages:
 
     def log_total(self) -> Floats:
         """Return the log of the sum over each window: at a root, the log of the normaliser."""
-        inside, _ = totals(self.pool)
+        inside, _ = totals(self.arrays)
         log_total: Floats = self.log_scale + inside
         return log_total
 
     def lost_upper(self) -> Floats:
-        """Return a proved bound on the share of all mass that the windows cut away, were each function a root."""
-        inside, extra = totals(self.pool)
+        """Return, for each function as the root of a tree, a proved bound on the share of mass outside the windows."""
+        inside, extra = totals(self.arrays)
         known = np.isfinite(inside)
         lost: Floats = np.exp(np.minimum(np.where(known, extra, 700.0) - np.where(known, inside, 0.0), 700.0))
         return lost * (1 + 1e-6)
 
 
 def concat(parts: Sequence[Messages]) -> Messages:
-    """Return one pool of all functions, in order.
+    """Concatenate messages into one store, in order.
 
     Examples
     --------
@@ -169,7 +169,7 @@ def concat(parts: Sequence[Messages]) -> Messages:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Sums of messages: group g has the entries offset[g] to offset[g + 1], each a message and how often it occurs.
+    """Sums of messages. Group g has entries offset[g] to offset[g + 1]: a message each, with its multiplicity.
 
     Examples
     --------
@@ -204,25 +204,25 @@ class Groups:
 
     @property
     def expanded(self) -> Integers:
-        """Where each group begins when every entry is written out as often as it occurs."""
+        """Start of each group when entries are repeated by their multiplicity."""
         return offsets(np.add.reduceat(self.multiplicity, self.offset[:-1]) if len(self) else self.multiplicity[:0])
 
     def pick(self, ids: npt.ArrayLike) -> Groups:
-        """Return the groups of these numbers, in this order."""
+        """Return the groups with these indices, in this order."""
         ids = np.asarray(ids, dtype=np.int64)
         lengths = np.diff(self.offset)[ids]
         offset = offsets(lengths)
         at = np.repeat(self.offset[ids] - offset[:-1], lengths) + np.arange(offset[-1])
         return Groups(offset, self.member[at], self.multiplicity[at])
 
-    def add(self, each: Integers) -> Integers:
-        """Return the sum of a number of each message over the members of each group."""
+    def add(self, values: Integers) -> Integers:
+        """Sum one value per message over the members of each group."""
         if not len(self):
-            return np.zeros(0, dtype=each.dtype)
-        total: Integers = np.add.reduceat(self.multiplicity * each[self.member], self.offset[:-1])
+            return np.zeros(0, dtype=values.dtype)
+        total: Integers = np.add.reduceat(self.multiplicity * values[self.member], self.offset[:-1])
         return total
 
 
 def offsets(lengths: Integers) -> Integers:
-    """Return where runs of these lengths begin, and where the last one ends."""
+    """Return the start of each run of these lengths, and the end of the last."""
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)])

@@ -1,8 +1,8 @@
-"""Functions on integers that travel along a tree of counts: made at leaves, multiplied at nodes, summed and split.
+"""Messages of belief propagation on a tree of counts: made at leaves, multiplied at nodes, convolved and split.
 
-A message is what a subtree says about its total t: the sum of the weights of all ways to fill the subtree with that
-total. Each is stored on a window, with proved bounds on the rounding of every stored value, on what is missing of it,
-and on what lies outside the window. ``tree.md`` has the theory.
+The message of a subtree is a function of its total t: the sum of the weights of all tables of the subtree with that
+total. It is stored on a window of the integers, with proved bounds on the rounding error of each value, on the mass
+missing from it, and on the mass outside the window. ``tree.md`` has the theory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def leaves(
     upper: npt.ArrayLike,
     reach: npt.ArrayLike,
 ) -> tuple[Messages, Integers]:
-    """Return the messages of leaves, equal leaves once, and the number of each leaf's message.
+    """Return the distinct messages of leaves, and the index of each leaf's message.
 
     Parameters
     ----------
@@ -49,9 +49,9 @@ def leaves(
     noise : TwoSidedNoise or None
         F(t) = p(t - x); None for an unmeasured leaf, F(t) = 1 on its box.
     lower, upper : array of int
-        The box of each leaf: lower is at least 0 for counts.
+        The interval of each leaf; lower is at least 0 for counts.
     reach : array of int
-        A window is x - reach to x + reach, within the box.
+        A window is x - reach to x + reach, intersected with the box.
     """
     keys = np.stack(
         np.broadcast_arrays(*(np.asarray(a, dtype=np.int64) for a in (counts, lower, upper, reach))), axis=1
@@ -90,7 +90,7 @@ def times(
     lower: npt.ArrayLike,
     upper: npt.ArrayLike,
 ) -> Messages:
-    """Multiply each message by its node's own factor p(t - centre) and restrict it to the node's box.
+    """Multiply each message by its node's noise factor p(t - centre) and restrict it to the node's interval.
 
     Parameters
     ----------
@@ -101,13 +101,13 @@ def times(
     noise : TwoSidedNoise or None
         None where the nodes are not measured.
     lower, upper : array of int
-        The nodes' boxes; equal where a node is fixed.
+        The nodes' intervals; equal ends where a node is fixed.
 
     Examples
     --------
     >>> from das.noise import DiscreteGaussian
-    >>> pool, _ = leaves([3], DiscreteGaussian(4), lower=0, upper=10**6, reach=30)
-    >>> fixed = times(pool, [3], None, lower=3, upper=3)
+    >>> messages, _ = leaves([3], DiscreteGaussian(4), lower=0, upper=10**6, reach=30)
+    >>> fixed = times(messages, [3], None, lower=3, upper=3)
     >>> round(float(np.exp(fixed.log_total()[0])), 6) == round(DiscreteGaussian(4).pmf(0), 6)
     True
     """
@@ -121,8 +121,8 @@ def times(
     lengths = last - first + 1
     offset = offsets(lengths)
     place = np.arange(offset[-1]) - np.repeat(offset[:-1], lengths)
-    at = np.repeat(messages.offset[:-1] + first - old_first, lengths) + place
-    weight, missing = messages.weight[at], messages.missing[at]
+    index = np.repeat(messages.offset[:-1] + first - old_first, lengths) + place
+    weight, missing = messages.weight[index], messages.missing[index]
     below = np.where((low >= old_first)[:, None], -np.inf, messages.below)
     above = np.where((high <= old_last)[:, None], -np.inf, messages.above)
     error, log_scale = messages.error, messages.log_scale + messages.tilt * (first - old_first) * LN2
@@ -140,18 +140,18 @@ def times(
         above = above + _edge(noise, last + 1 - centre, 1)
     largest = np.maximum.reduceat(weight, offset[:-1]) if count else weight[:0]
     if (largest < SMALLEST_SUM).any():
-        raise WindowTooSmall("a node's own count is too far from its window", (largest < SMALLEST_SUM).nonzero()[0])
+        raise WindowTooSmall("a node's true count is too far from its window", (largest < SMALLEST_SUM).nonzero()[0])
     exponent = np.frexp(largest)[1].astype(np.int64)
     small = weight < SMALLEST_SUM
     missing = np.ldexp(missing + np.where(small, 2 * SMALLEST_SUM, 0.0), -np.repeat(exponent, lengths))
     weight = np.ldexp(np.where(small, 0.0, weight), -np.repeat(exponent, lengths))
-    sunk = ~small & (weight < TINY)
+    flushed = ~small & (weight < TINY)
     shift = np.stack([exponent * LN2, np.zeros(count)], axis=1)
     return Messages(
         first=first,
         offset=offset,
-        weight=np.where(sunk, 0.0, weight),
-        missing=missing + np.where(sunk, 2 * TINY, 0.0),
+        weight=np.where(flushed, 0.0, weight),
+        missing=missing + np.where(flushed, 2 * TINY, 0.0),
         tilt=messages.tilt.copy(),
         log_scale=log_scale + exponent * LN2,
         error=error.copy(),
@@ -161,12 +161,12 @@ def times(
 
 
 def _edge(noise: TwoSidedNoise, away: Integers, step: int) -> Floats:
-    """Return log w at a distance, and the log of the largest ratio of neighbours further out, which is the first."""
+    """Return log w at a distance, and the log of the first ratio of neighbours beyond it, which is the largest."""
     quadratic, linear = float(noise.weights.quadratic), float(noise.weights.linear)
 
     def log_weight(k: Integers) -> Floats:
         size = np.abs(k).astype(np.float64)
         return -(quadratic * size * size + linear * size)
 
-    here = log_weight(away)
-    return np.stack([here, log_weight(away + step) - here], axis=1)
+    log_value = log_weight(away)
+    return np.stack([log_value, log_weight(away + step) - log_value], axis=1)

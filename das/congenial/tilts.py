@@ -1,8 +1,9 @@
-"""Exponential tilts of a group of functions: where its sum lies, and how little lies outside a window.
+"""Exponential tilting of sums of functions: moments of a sum, and Chernoff bounds on the mass outside a window.
 
 A function F on integers is stored as F(first + k) = 2^(tilt k) weight[k] times a scale. A group is a sum of independent
-members; it is added up along a binary tree of pieces, each kept on a window. Positions are relative: 0 is the least
-value of a member, and of a piece the sum of its members' least values. ``tree.md`` has the proofs.
+members; it is computed along a binary tree of partial sums (pieces), each stored on a window. Positions are relative: 0
+is the least stored value of a member, and for a piece the sum of its members' least values. ``tree.md`` has the
+proofs.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -20,13 +21,13 @@ from das.compiled import compiled
 
 LN2 = math.log(2.0)
 _LEAST = 1e-299  # about e^-690
-_NEGLIGIBLE = 668.0  # e^-668 is nothing beside 2^-900, the smallest weight that is stored
-_STEEPEST = 300.0
+_NEGLIGIBLE = 668.0  # e^-668 is negligible beside 2^-900, the smallest weight that is stored
+_LARGEST_TILT = 300.0
 _MOST_TILTS = 48
-_MOST_FALL = 450.0  # natural logarithms below the largest value of what a window should hold
+_MOST_FALL = 450.0  # a window should hold values down to e^-450 of the largest
 
 
-class Pool(NamedTuple):
+class FunctionArrays(NamedTuple):
     """The arrays of `das.congenial.function_store.Messages` that the compiled loops read."""
 
     first: NDArray[np.int64]
@@ -43,10 +44,10 @@ def tilted_sums(weight, step):
     """Return log Z, mean and variance of weight[k] e^(step k).
 
     The sum starts where the tilt is largest, at the first weight there that is not zero and so at least 2^-900, with a
-    factor that is one and falls: nothing overflows, and what is left out in the end is nothing beside that weight. A
-    tilt too steep for that has an infinite sum: a bound nobody uses.
+    factor that is one and falls. So nothing overflows, and what is left out at the end is negligible beside that
+    weight. A tilt beyond the largest allowed one returns an infinite sum, a valid bound that is never the best.
     """
-    if abs(step) > _STEEPEST:
+    if abs(step) > _LARGEST_TILT:
         return np.inf, 0.0, 0.0
     start, stop = 0, len(weight) - 1
     while start < stop and weight[start] == 0.0:
@@ -82,7 +83,7 @@ def log_tilted_upper(missing, step):
     largest = missing.max()
     if largest == 0.0:
         return -np.inf
-    if abs(step) > _STEEPEST or largest == np.inf:
+    if abs(step) > _LARGEST_TILT or largest == np.inf:
         return np.inf
     from_, way = (len(missing) - 1, -1) if step > 0.0 else (0, 1)
     fall = math.exp(-abs(step))
@@ -107,8 +108,8 @@ def log_geometric(log_value, log_ratio):
 
 
 @compiled
-def tilt_group(pool, members, multiplicity, high, theta, log_each):
-    """Return what holds of a group under e^(theta s): eight numbers, and the members' own log Z in `log_each`.
+def tilt_group(functions, members, multiplicity, high, theta, log_each):
+    """Return eight numbers about a group tilted by e^(theta s), and write each member's log Z to `log_each`.
 
     They are log Z, mean and variance of the sum of what is stored; log Z with all that is missing or outside, for every
     total and for totals up to `high` with no member below its window; and the logs of three sums of members' shares:
@@ -116,12 +117,12 @@ def tilt_group(pool, members, multiplicity, high, theta, log_each):
     member is below its window none can be above the total, so a window as long as `high` has nothing above it.
     """
     offset, weight, missing, tilt, below, above = (
-        pool.offset,
-        pool.weight,
-        pool.missing,
-        pool.tilt,
-        pool.below,
-        pool.above,
+        functions.offset,
+        functions.weight,
+        functions.missing,
+        functions.tilt,
+        functions.below,
+        functions.above,
     )
     log_z = mean = variance = log_full = log_near = under = within = over = 0.0
     for e in range(len(members)):
@@ -155,13 +156,13 @@ def _share(log_part, log_whole):
 
 
 @compiled
-def _usable_tilts(pool, members):
+def _usable_tilts(functions, members):
     """Return the interval of tilts at which every member's envelope converges, well inside."""
-    tilt, below, above = pool.tilt, pool.below, pool.above
+    tilt, below, above = functions.tilt, functions.below, functions.above
     least, most = -np.inf, np.inf
     for i in members:
-        least = max(least, -_STEEPEST - tilt[i] * LN2)
-        most = min(most, _STEEPEST - tilt[i] * LN2)
+        least = max(least, -_LARGEST_TILT - tilt[i] * LN2)
+        most = min(most, _LARGEST_TILT - tilt[i] * LN2)
         if below[i, 0] > -np.inf:
             least = max(least, below[i, 1] + 0.03 * max(abs(below[i, 1]), 1e-6) - tilt[i] * LN2)
         if above[i, 0] > -np.inf:
@@ -170,12 +171,12 @@ def _usable_tilts(pool, members):
 
 
 @compiled
-def _solve_tilt(pool, members, multiplicity, target, guess, log_each):
-    """Return a theta whose tilted mean is about the target. Any theta is valid in the proofs; a good one is sharp."""
-    lowest, highest = _usable_tilts(pool, members)
-    least, most, theta = -np.inf, np.inf, min(max(guess, lowest), highest)
+def _solve_tilt(functions, members, multiplicity, target, initial, log_each):
+    """Return a theta whose tilted mean is near the target. Every theta gives a valid bound; this one is sharp."""
+    lowest, highest = _usable_tilts(functions, members)
+    least, most, theta = -np.inf, np.inf, min(max(initial, lowest), highest)
     for _ in range(80):
-        _, mean, variance, _, _, _, _, _ = tilt_group(pool, members, multiplicity, 0, theta, log_each)
+        _, mean, variance, _, _, _, _, _ = tilt_group(functions, members, multiplicity, 0, theta, log_each)
         away = mean - target
         if abs(away) <= 0.5 * math.sqrt(variance) + 0.02:
             break
@@ -195,58 +196,58 @@ def _solve_tilt(pool, members, multiplicity, target, guess, log_each):
 
 
 @compiled
-def base_tilts(pool, members, multiplicity, low, high, reach):
-    """Return tilts whose means go from low to high in steps of a few standard deviations, and what holds at each.
+def base_tilts(functions, members, multiplicity, low, high, reach):
+    """Return base tilts, whose means go from low to high in steps of a few standard deviations, with their sums.
 
     Rows: theta, the standard deviation, log Z of what is stored, then the last five numbers of `tilt_group`.
     """
     log_each = np.empty(len(members))
     rows = np.empty((8, _MOST_TILTS))
-    margin = min(0.3, 0.3 * reach)  # at the very ends of its range a mean needs an infinite tilt
+    margin = min(0.3, 0.3 * reach)  # a mean at an end of its range would need an infinite tilt
     start, stop = min(max(low, margin), reach - margin), min(max(high, margin), reach - margin)
-    theta = _solve_tilt(pool, members, multiplicity, start, 0.0, log_each)
+    theta = _solve_tilt(functions, members, multiplicity, start, 0.0, log_each)
     last = theta
     if start < stop:
-        last = max(theta, _solve_tilt(pool, members, multiplicity, stop, theta, log_each))
-    found = tilt_group(pool, members, multiplicity, high, theta, log_each)
+        last = max(theta, _solve_tilt(functions, members, multiplicity, stop, theta, log_each))
+    moments = tilt_group(functions, members, multiplicity, high, theta, log_each)
     count = 0
     while True:
-        mean, deviation = found[1], math.sqrt(found[2])
-        rows[:, count] = (theta, deviation, found[0], found[3], found[4], found[5], found[6], found[7])
+        mean, deviation = moments[1], math.sqrt(moments[2])
+        rows[:, count] = (theta, deviation, moments[0], moments[3], moments[4], moments[5], moments[6], moments[7])
         count += 1
         if theta >= last or count == _MOST_TILTS:
             return rows[:, :count]
         step = 4.0 / max(deviation, 1e-3)
         for _ in range(30):
             proposal = min(theta + step, last) if count < _MOST_TILTS - 1 else last
-            found = tilt_group(pool, members, multiplicity, high, proposal, log_each)
-            if found[1] - mean <= 3.0 * (deviation + math.sqrt(found[2])) + 2.0:
+            moments = tilt_group(functions, members, multiplicity, high, proposal, log_each)
+            if moments[1] - mean <= 3.0 * (deviation + math.sqrt(moments[2])) + 2.0:
                 break
             step *= 0.5
         theta = proposal
 
 
 @compiled
-def dyadic_tilt(pool, members, multiplicity, tilts, low, high):
-    """Return the integer c for which 2^(c t) follows the group's sum over its window: doubles hold the rest.
+def dyadic_tilt(functions, members, multiplicity, tilts, low, high):
+    """Return the integer c for which the group's sum over its window, divided by 2^(c t), is nearly flat.
 
-    The line through the sum's logarithms at both ends is best. Where the sum rises too far above that line (a window
-    much wider than what the members can reach), the part around its largest value is what must be held.
+    The line through the logarithms of the sum at both ends is best. Where the sum rises too far above that line (in a
+    window much wider than the members can reach), the values around its maximum must be represented.
     """
     last = tilts.shape[1] - 1
-    slope = -0.5 * (tilts[0, 0] + tilts[0, last])
+    rate = -0.5 * (tilts[0, 0] + tilts[0, last])
     if low < high:
         left, right = tilts[2, 0] - tilts[0, 0] * low, tilts[2, last] - tilts[0, last] * high
-        slope = (right - left) / (high - low)
-        sums = tilt_group(pool, members, multiplicity, high, -slope, np.empty(len(members)))
-        if not sums[0] - (left - slope * low) < _MOST_FALL:
-            slope = -min(max(0.0, tilts[0, 0]), tilts[0, last])
-    return round(slope / LN2)
+        rate = (right - left) / (high - low)
+        moments = tilt_group(functions, members, multiplicity, high, -rate, np.empty(len(members)))
+        if not moments[0] - (left - rate * low) < _MOST_FALL:
+            rate = -min(max(0.0, tilts[0, 0]), tilts[0, last])
+    return round(rate / LN2)
 
 
 @compiled
 def log_missing(tilts, limits, log_share, position, margin):
-    """Return the log of the most that can be missing of the sum at a total up to `high`: the best of the base tilts."""
+    """Return the log of a bound on the mass missing from the sum at a total: the best over the base tilts."""
     cut_below, cut_above, pieces_hold, members_hold = limits
     cuts = cut_below + (cut_above if position > pieces_hold else 0)
     best = np.inf
@@ -263,7 +264,7 @@ def log_missing(tilts, limits, log_share, position, margin):
 
 @compiled
 def rounding_margin(members, multiplicity, offset, tilts):
-    """Return more than the rounding error of any logarithm that a plan computes: sums of sums, each of a window."""
+    """Return an upper bound on the rounding error of any logarithm that a plan computes."""
     size = longest = 0
     for e in range(len(members)):
         size += multiplicity[e]

@@ -1,12 +1,12 @@
-"""A tree of counts with noise at its nodes, conditioned on what is public: normaliser, density, exact draws.
+"""Noise on a tree of counts, conditioned on the public facts: normaliser, density and draws with proved errors.
 
 With independent integer noise of law p_v at each measured node v, and x the true counts,
 
     p*(s | x)  is proportional to  product over v of p_v(s_v - x_v)    on S*,
 
 S* = {children sum to their parent, leaves are not negative, l_v <= s_v <= u_v}: the congenial mechanism of Gong and
-Meng (2020) for nested constraints. ``tree.md`` says how it is computed and what is proved. This module is for trees
-that fit one machine easily; a census goes family by family with the same messages.
+Meng (2020) for nested constraints. ``tree.md`` says how it is computed and what is proved. This module handles a whole
+tree in memory; a census is drawn family by family with the same messages (`das.congenial.family`).
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ __all__ = ["UNBOUNDED", "Tree", "TreeDraws"]
 
 UNBOUNDED = 2**40
 ALLOWANCE = 2.0**-100
-_REACH_BITS = (160, 320, 640, 990)  # windows end where a node's own weight has fallen by this many bits
+_REACH_BITS = (160, 320, 640, 990)  # windows end where the weight of a node's noise has fallen by this many bits
 _CHUNK = 2048
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeDraws:
-    """Draws of all nodes, and how far the law of each draw can be from p*: the most along the paths that were taken.
+    """Draws of all nodes, with proved bounds on the distance of their law from p*, the largest over the draws.
 
     Parameters
     ----------
     counts : array (draws, nodes) of int
         The drawn counts.
     total_variation : float
-        A law within this total variation of p* ...
+        Bound on the total variation distance, from windows and finite random words.
     log_ratio : float
-        ... has been drawn from, up to this much in the log of each outcome's probability.
+        Bound on the log-ratio of each outcome's probability, from rounding.
     """
 
     counts: Integers
@@ -53,7 +53,7 @@ class TreeDraws:
 
 @dataclass(frozen=True)
 class Tree:
-    """Nodes, each after its parent, with the noise of each and the box it must lie in.
+    """A tree of counts: the parent, the noise and the interval of each node.
 
     Parameters
     ----------
@@ -62,8 +62,8 @@ class Tree:
     noise : sequence of TwoSidedNoise or None
         None where a node is not measured.
     lower, upper : sequence of int
-        Boxes; equal where a node is fixed. Leaves are never negative. An unmeasured leaf needs an upper bound, its own
-        or one that follows from the nodes above it.
+        Intervals; equal ends where a node is fixed. Leaves are never negative. An unmeasured leaf needs an upper bound,
+        its own or one that follows from the nodes above it.
 
     Examples
     --------
@@ -99,13 +99,13 @@ class Tree:
                 raise ConfigError(
                     Problem(f"tree, node {node}", "its parent does not come before it", "list nodes top down")
                 )
-        self.box  # noqa: B018 - a tree without a table is refused when it is made
+        self.box  # noqa: B018 - a tree without a feasible table is refused when it is made
 
     @classmethod
     def star(
         cls, cells: int, noise: TwoSidedNoise, *, total: int | None = None, total_noise: TwoSidedNoise | None = None
     ) -> Tree:
-        """Return one total over cells of equal noise: the total fixed, measured, or neither."""
+        """Return the tree of one total over cells with equal noise; the total is fixed, measured, or neither."""
         low, high = (0, UNBOUNDED) if total is None else (total, total)
         return cls(
             parents=(-1, *(0,) * cells),
@@ -117,19 +117,19 @@ class Tree:
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
         """The children of each node, in order."""
-        found: list[list[int]] = [[] for _ in self.parents]
+        children: list[list[int]] = [[] for _ in self.parents]
         for node, parent in enumerate(self.parents[1:], start=1):
-            found[parent].append(node)
-        return tuple(tuple(nodes) for nodes in found)
+            children[parent].append(node)
+        return tuple(tuple(nodes) for nodes in children)
 
     @cached_property
     def leaves(self) -> Integers:
-        """The nodes without children: where the counts of a table stand."""
+        """The nodes without children: the cells of the table."""
         return np.array([node for node, nodes in enumerate(self.children) if not nodes], dtype=np.int64)
 
     @cached_property
     def box(self) -> tuple[Integers, Integers]:
-        """The bounds of each node with all that follows for it from the bounds of the others."""
+        """The bounds of each node, tightened by the bounds of all other nodes."""
         low, high = list(self.lower), list(self.upper)
         for node in reversed(range(len(low))):
             below = self.children[node]
@@ -178,8 +178,8 @@ class Tree:
     def draw(self, x: npt.ArrayLike, bundle: Bundle, n: int) -> TreeDraws:
         """Return n independent draws of all nodes.
 
-        The draw of node v in draw i is decided by position i * nodes + v of the bundle's first stream. The upward pass
-        is shared; it depends on x, the draws on x and on these bits alone.
+        The random words of node v in draw i are at position i * nodes + v of the bundle's first stream. All draws share
+        one forward pass, a function of x; the draws are functions of x and of these words alone.
         """
         size = len(self.parents)
         messages, ids = self._upward(x)
@@ -208,7 +208,7 @@ class Tree:
         )
 
     def _upward(self, x: npt.ArrayLike) -> tuple[Messages, Integers]:
-        """Return the messages of all nodes, the root's last, and which message is which node's."""
+        """Forward pass: return the messages of all nodes, the root's last, and the index of each node's message."""
         true = self.counts(x)
         for bits in _REACH_BITS[:-1]:
             try:
@@ -220,18 +220,18 @@ class Tree:
     def _upward_within(self, true: Integers, bits: int) -> tuple[Messages, Integers]:
         low, high = self.box
         ids = np.full(len(self.parents), -1, dtype=np.int64)
-        pools: list[Messages] = []
+        stores: list[Messages] = []
         made = 0
         for nodes in self._from_below():
             summed = None
             if self.children[nodes[0]]:
-                pool = pools[0] if len(pools) == 1 else concat(pools)
-                pools = [pool]
+                store = stores[0] if len(stores) == 1 else concat(stores)
+                stores = [store]
                 groups = Groups.of([_entries(ids, self.children[node])[1] for node in nodes])
-                first, last = groups.add(pool.first), groups.add(pool.last)
+                first, last = groups.add(store.first), groups.add(store.last)
                 half = np.array([_half(self.noise[node], bits) for node in nodes])
                 summed = sums(
-                    pool,
+                    store,
                     groups,
                     np.maximum(np.maximum(first, low[nodes]), true[nodes] - half),
                     np.minimum(np.minimum(last, high[nodes]), true[nodes] + half),
@@ -244,20 +244,20 @@ class Tree:
                         raise ConfigError(
                             Problem("tree", "a leaf is neither measured nor bounded", "give it an upper bound or noise")
                         )
-                    pool, place = leaves(true[those], noise, low[those], high[those], _half(noise, bits))
+                    store, place = leaves(true[those], noise, low[those], high[those], _half(noise, bits))
                     ids[those] = made + place
                 else:
-                    pool = times(summed.pick(at), true[those], noise, low[those], high[those])
+                    store = times(summed.pick(at), true[those], noise, low[those], high[those])
                     ids[those] = made + np.arange(len(those))
-                pools.append(pool)
-                made += len(pool)
-        messages = concat(pools)
+                stores.append(store)
+                made += len(store)
+        messages = concat(stores)
         if messages.pick([made - 1]).lost_upper()[0] > ALLOWANCE:
-            raise WindowTooSmall("the windows of the tree cut away too much")
+            raise WindowTooSmall("the windows of the tree leave out too much mass")
         return messages, ids
 
     def _from_below(self) -> Iterator[list[int]]:
-        """Yield nodes in batches, each batch after all that lies below it, leaves first."""
+        """Yield the nodes by height, leaves first, so that each comes after everything below it."""
         height = [0] * len(self.parents)
         for node in range(len(self.parents) - 1, 0, -1):
             height[self.parents[node]] = max(height[self.parents[node]], height[node] + 1)
@@ -266,7 +266,7 @@ class Tree:
 
 
 def _entries(ids: Integers, below: Sequence[int]) -> tuple[Integers, list[tuple[int, int]]]:
-    """Return the children with equal messages side by side, and these messages with their multiplicities."""
+    """Return the children sorted by message, and the distinct messages with their multiplicities."""
     order = np.array(below)[np.argsort(ids[list(below)], kind="stable")]
     values, counts = np.unique(ids[order], return_counts=True)
     return order, list(zip(values.tolist(), counts.tolist(), strict=True))

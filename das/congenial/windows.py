@@ -1,7 +1,7 @@
-"""The plan of a sum: a binary tree of partial sums, and the window of each, with next to nothing outside.
+"""Support windows of the partial sums of a group: a binary tree of partial sums, with a window for each.
 
-A window is chosen by Chernoff's bound under the tilts that put the sum at the ends of its own window; ``tree.md`` has
-the proof that what all windows leave out is as little as the plan says.
+A window comes from Chernoff's bound, under the tilts that put the mean of the sum at the ends of its own window.
+``tree.md`` proves the bound on the mass that all windows together leave out.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -18,16 +18,16 @@ from das.congenial.tilts import base_tilts, tilt_group
 
 
 @compiled
-def plan(pool, members, multiplicity, low, high, log_share):
+def plan(functions, members, multiplicity, low, high, log_share):
     """Plan a group's sum on [low, high]. Returns (tilts, limits, pieces).
 
     A window leaves out at most e^log_share of its piece's mass on either side under every tilt in use (Chernoff at the
-    outermost tilts, stochastic order at the others). A piece is (left, right, entry, size, low, high), -1 standing for
-    none; its children come before it. The limits are how many windows are cut below and how many above, a piece that
-    serves several times as often as it does, and the totals up to which nothing above a piece's window, and above a
-    member's, can matter.
+    outermost tilts, stochastic order at the others). A piece is (left, right, entry, size, low, high), -1 for none; its
+    children come before it. The limits are: how many windows are cut below, and how many above (a piece that occurs
+    several times counts as often); and the totals up to which the mass above a piece's window, and above a member's
+    window, has no effect.
     """
-    offset = pool.offset
+    offset = functions.offset
     reach = expanded = 0
     members_hold = pieces_hold = high
     for e in range(len(members)):
@@ -35,12 +35,12 @@ def plan(pool, members, multiplicity, low, high, log_share):
         length = offset[i + 1] - offset[i]
         reach += multiplicity[e] * (length - 1)
         expanded += multiplicity[e]
-        if pool.above[i, 0] > -np.inf:
+        if functions.above[i, 0] > -np.inf:
             members_hold = min(members_hold, length - 1)
-    tilts = base_tilts(pool, members, multiplicity, low, high, reach)
-    away, log_each = _outer_tilts(pool, members, multiplicity, high, tilts, expanded, log_share)
-    pieces, logs, widest = _pieces(pool, members, multiplicity, log_each)
-    serves = _serves(pieces)
+    tilts = base_tilts(functions, members, multiplicity, low, high, reach)
+    away, log_each = _outer_tilts(functions, members, multiplicity, high, tilts, expanded, log_share)
+    pieces, logs, widest = _pieces(functions, members, multiplicity, log_each)
+    occurrences = _occurrences(pieces)
 
     cut_below = cut_above = 0
     for p in range(len(pieces) - 1):
@@ -52,21 +52,21 @@ def plan(pool, members, multiplicity, low, high, log_share):
             highest = min(highest, (logs[p, 1, j + 1] - logs[p, 1, 0] - log_share) / away[1, j])
         if lowest > least + 1:
             least = min(math.floor(lowest - 1e-6), largest)
-            cut_below += serves[p]
+            cut_below += occurrences[p]
         if highest < largest - 1:
             largest = max(math.ceil(highest + 1e-6), least)
             pieces_hold = min(pieces_hold, largest)
-            cut_above += serves[p]
+            cut_above += occurrences[p]
         pieces[p, 4], pieces[p, 5] = least, largest
     pieces[-1, 4], pieces[-1, 5] = low, high
     return tilts, (cut_below, cut_above, pieces_hold, members_hold), pieces
 
 
 @compiled
-def _outer_tilts(pool, members, multiplicity, high, tilts, expanded, log_share):
-    """Return steps away from the first and the last tilt, and each entry's log Z there: [side, 0] without a step.
+def _outer_tilts(functions, members, multiplicity, high, tilts, expanded, log_share):
+    """Return steps beyond the first and the last tilt, and each entry's log Z there; [side, 0] is without a step.
 
-    The smallest step is about the best for the whole sum, the largest for one of as many equal members.
+    The smallest step is nearly the best for the whole sum, the largest for a single one of as many equal members.
     """
     steps = 2 + math.ceil(0.5 * math.log2(expanded)) if expanded > 1 else 0
     away = np.empty((2, steps))
@@ -74,34 +74,34 @@ def _outer_tilts(pool, members, multiplicity, high, tilts, expanded, log_share):
     for side in range(2):
         at = 0 if side == 0 else tilts.shape[1] - 1
         theta = tilts[0, at]
-        tilt_group(pool, members, multiplicity, high, theta, log_each[side, 0])
+        tilt_group(functions, members, multiplicity, high, theta, log_each[side, 0])
         for j in range(steps):
             away[side, j] = 0.6 * math.sqrt(2.0 * -log_share) / max(tilts[1, at], 1e-3) * 2.0**j
             outer = theta - away[side, j] if side == 0 else theta + away[side, j]
-            tilt_group(pool, members, multiplicity, high, outer, log_each[side, j + 1])
+            tilt_group(functions, members, multiplicity, high, outer, log_each[side, j + 1])
     return away, log_each
 
 
 @compiled
-def _serves(pieces):
-    """Return in how many places of the whole tree of partial sums each piece stands: each can leave its window."""
-    serves = np.zeros(len(pieces), dtype=np.int64)
-    serves[-1] = 1
+def _occurrences(pieces):
+    """Return how often each piece occurs in the whole tree of partial sums; each occurrence can leave its window."""
+    occurrences = np.zeros(len(pieces), dtype=np.int64)
+    occurrences[-1] = 1
     for p in range(len(pieces) - 1, -1, -1):
         if pieces[p, 0] >= 0:
-            serves[pieces[p, 0]] += serves[p]
-            serves[pieces[p, 1]] += serves[p]
-    return serves
+            occurrences[pieces[p, 0]] += occurrences[p]
+            occurrences[pieces[p, 1]] += occurrences[p]
+    return occurrences
 
 
 @compiled
-def _pieces(pool, members, multiplicity, log_each):
+def _pieces(functions, members, multiplicity, log_each):
     """Return the pieces (without windows), the log Z of each at the outer tilts, and the largest sum of each.
 
-    An entry of multiplicity m is halved down to single members: of each size floor(m / 2^h) and ceil(m / 2^h) one
-    piece serves all. The entries are then joined in pairs, neighbours first.
+    An entry of multiplicity m is halved down to single members: one piece of each size floor(m / 2^h) and
+    ceil(m / 2^h) is enough. The entries are then joined in pairs, neighbours first.
     """
-    offset = pool.offset
+    offset = functions.offset
     entries = len(members)
     most = entries
     for e in range(entries):

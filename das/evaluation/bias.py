@@ -1,4 +1,4 @@
-"""JASON's B: whether an area's errors lean up or down, between -1 and 1.
+"""JASON's B: the direction of an area's errors, from -1 (always down) to 1 (always up).
 
 The JASON advisory group, in its studies for the 2020 Census, compares the mean squares of the positive and the negative
 errors of one area over runs,
@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 Means = Literal["all-runs", "same-sign"]
 
 WINDOW = 100
-"""How many areas of like population are pooled where there is one run only."""
+"""Number of areas of similar population that are combined where there is a single run."""
 
 
 def signed_squares(errors: ArrayLike) -> Floats:
@@ -63,7 +63,7 @@ def b_of(sums: Floats, means: Means = "all-runs") -> Floats:
 def jason_b(errors: ArrayLike, *, means: Means = "all-runs") -> Floats:
     """B of each area from its errors in several runs, runs along the first axis.
 
-    Given the areas of a single run along that axis, it is B of all of them pooled.
+    Given the areas of a single run along that axis, it is B of all of them together.
 
     Examples
     --------
@@ -80,15 +80,16 @@ def jason_b_window(
 ) -> Floats:
     """B around each area's population from a single run, in which no area has a B of its own.
 
-    The areas are ordered by population and those in a window around an area are pooled: it holds ``window`` of them, or
-    all if there are fewer, and more where a border would part areas of equal population, whose order means nothing.
+    The areas are ordered by population and those in a window around an area are combined. A window holds ``window``
+    areas, or all if there are fewer, and more where a border would separate areas of equal population, whose order
+    means nothing.
 
     Parameters
     ----------
     errors, population : array_like
         Of each area.
     window : int
-        How many areas to pool.
+        How many areas to combine.
     means : {"all-runs", "same-sign"}
         Which mean squares to compare.
     unlisted : int
@@ -121,7 +122,7 @@ def jason_b_window(
     first = np.minimum(first, ends - members)
     last = np.minimum(np.maximum(first + window, ends), ends[-1])
     begin, end = np.searchsorted(ends, first, side="right"), np.searchsorted(ends, last - 1, side="right") + 1
-    # One sum per window rather than a difference of running sums, which would leave dust where there is no error.
+    # One sum per window rather than a difference of running sums, which would not be exactly zero without errors.
     padded = np.concatenate([sums, np.zeros((4, 1))], axis=1)
-    pooled = np.add.reduceat(padded, np.stack([begin, end], axis=1).reshape(-1), axis=1)[:, ::2]
-    return b_of(pooled, means)[place]
+    combined = np.add.reduceat(padded, np.stack([begin, end], axis=1).reshape(-1), axis=1)[:, ::2]
+    return b_of(combined, means)[place]

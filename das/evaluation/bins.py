@@ -1,4 +1,4 @@
-"""Errors by how many people an area has."""
+"""Errors by size of area: summaries in bins of true population."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ NOTES = {
     "confidential": "errors are computed from confidential counts and protected by nothing; keep them inside",
     "cells": "geounits times answers, impossible and empty ones included",
     "mape": "in percent, over the cells with somebody in them; mape_left_out says how many have nobody",
-    "jason_b": "a single run: all cells of the row are pooled; in a bin of population it is the mean over the bin's "
+    "jason_b": "a single run: all cells of the row are combined; in a bin of population it is the mean over the bin's "
     f"areas of B in a moving window of {WINDOW} areas",
     "measured_rmse": "of the noisy measurements, before estimation; noise_std_dev is what the plan says of them",
     "coverage": f"share of the intervals, linear estimate +- {WIDTH} std_dev, that hold the truth; what is known "

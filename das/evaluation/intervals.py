@@ -1,4 +1,4 @@
-"""Do the published intervals hold what they claim: the truth against estimates and their standard deviations.
+"""Coverage of the published confidence intervals: how many contain the true answers.
 
 The best linear unbiased estimates are published with the standard deviation of each answer, so that anybody can make
 an interval. How many of them cover the truth is known on the confidential side alone.
@@ -48,7 +48,7 @@ class Covered:
 
 
 def covered(plan: Plan, spine: Spine, truth: Truth, release: ReleaseFolder) -> dict[tuple[str, str], Covered]:
-    """Count, by level and query, the intervals that hold the truth; one part is in memory at a time.
+    """Count, by level and query, the intervals that hold the truth; one shard is in memory at a time.
 
     What is known exactly has no interval and is not counted. Empty where no estimates were published, as with
     ``information = "level"``.
@@ -75,7 +75,7 @@ def covered(plan: Plan, spine: Spine, truth: Truth, release: ReleaseFolder) -> d
 
 
 def _read(path: Path, units: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Read a part's estimates and standard deviations: each geounits x numbers, queries side by side."""
+    """Read a shard's estimates and standard deviations: each geounits x numbers, queries side by side."""
     table = pq.read_table(path, columns=["estimate", "std_dev"])
     columns = (table[name].combine_chunks().flatten().to_numpy(zero_copy_only=False) for name in table.column_names)
     estimates, deviations = (column.reshape(units, -1) for column in columns)

@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 __all__ = [
     "Relative",
     "absolute_error_quantile",
-    "absolute_outlier_share",
     "bias",
     "coefficient_of_variation",
     "errors_of",
@@ -171,18 +170,6 @@ def relative_outlier_share(published: ArrayLike, true: ArrayLike, *, beyond: flo
     positive = real > 0
     e = np.abs(shown - real)[positive]
     return _over((e > beyond * real[positive]).sum(), e.size)
-
-
-def absolute_outlier_share(published: ArrayLike, true: ArrayLike, *, beyond: float, unlisted: int = 0) -> float:
-    """Share of the cells whose |e| is beyond a limit.
-
-    Examples
-    --------
-    >>> absolute_outlier_share([106, 104, 7], [100, 100, 0], beyond=5)
-    0.6666666666666666
-    """
-    e = errors_of(published, true)
-    return _over((np.abs(e) > beyond).sum(), e.size + unlisted)
 
 
 def false_zero_share(published: ArrayLike, true: ArrayLike) -> float:

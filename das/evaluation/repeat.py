@@ -1,7 +1,7 @@
-"""One truth, tabulated once, for repeated runs of several plans with testing keys.
+"""Repeated runs of several plans on the same true data, with testing keys.
 
-All of it happens in a private folder whose runs are listed in a ledger of their own: no data set's ledger hears of it,
-and nothing of it is a release.
+The data are tabulated once for each plan. All runs happen in a private folder with a ledger of its own, so the ledger
+of the data set is not touched, and nothing here is a release.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ __all__ = ["World", "for_testing"]
 
 
 def for_testing(plan: Plan, ledger: Path) -> Plan:
-    """The same plan under another name and with a ledger of its own, so that no data set's ledger hears of it."""
+    """Return the same plan under another name and with a separate ledger, so that the data set is not charged."""
     settings = plan.settings
-    unnamed = settings.release.model_copy(update={"name": "simulation"})
-    unbooked = settings.input.model_copy(update={"ledger": str(ledger), "dataset": "simulation", "budget": None})
-    return replace(plan, settings=settings.model_copy(update={"release": unnamed, "input": unbooked}))
+    release = settings.release.model_copy(update={"name": "simulation"})
+    data = settings.input.model_copy(update={"ledger": str(ledger), "dataset": "simulation", "budget": None})
+    return replace(plan, settings=settings.model_copy(update={"release": release, "input": data}))
 
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """The plans, and the truth that they share, tabulated once for each."""
+    """Plans that share the same true data, tabulated once for each."""
 
-    engine: Runner
+    runner: Runner
     plans: Mapping[str, Plan]
     histograms: Mapping[str, Path]
     spine: Spine
@@ -44,11 +44,11 @@ class World:
 
     @classmethod
     def tabulate(cls, plans: Mapping[str, Plan], home: Path, options: Sequence[str]) -> World:
-        """Tabulate for each plan, and refuse those that do not share the truth of the first."""
-        engine, histograms = find_runner(), {}
+        """Tabulate for each plan, and refuse plans whose true data differ from the first plan's."""
+        runner, histograms = find_runner(), {}
         for number, (name, plan) in enumerate(plans.items()):
             folder = home / f"truth-{number}"
-            engine.run(plan, folder, upto="tabulate", options=options, testing_key="simulate")
+            runner.run(plan, folder, upto="tabulate", options=options, testing_key="simulate")
             histograms[name] = Layout(folder).confidential.histograms
         first, *others = plans
         spine = Spine.load(histograms[first] / "spine.parquet")
@@ -64,22 +64,22 @@ class World:
                 reason = f"is not about the same data, geography and schema as {first!r}"
                 remedy = "compare plans that differ in strategy or estimation"
                 raise UsageError(Problem(f"plan {name!r}", reason, remedy))
-        return cls(engine=engine, plans=plans, histograms=histograms, spine=spine, truth=truth)
+        return cls(runner=runner, plans=plans, histograms=histograms, spine=spine, truth=truth)
 
     def run(self, name: str, folder: Path, key: str, options: Sequence[str]) -> float:
-        """Measure, unless that was done here, and estimate; returns the seconds that estimation took."""
+        """Measure, unless the folder has measurements, and estimate; return the seconds of the estimation."""
         plan, inside = self.plans[name], Layout(folder).confidential
         if not folder.exists():
             folder.mkdir()
             make_private(inside.path)
             shutil.copytree(self.histograms[name], inside.histograms)
-            self.engine.run(plan, folder, upto="measure", options=options, testing_key=key)
+            self.runner.run(plan, folder, upto="measure", options=options, testing_key=key)
         began = perf_counter()
-        self.engine.run(plan, folder, upto="estimate", options=options, testing_key=key)
+        self.runner.run(plan, folder, upto="estimate", options=options, testing_key=key)
         return perf_counter() - began
 
     def compared(self, name: str, folder: Path) -> Iterator[Compared]:
-        """Compare what was estimated with the truth, for every query of any of the plans."""
+        """Compare the estimated counts with the truth, for every query of any of the plans."""
         queries = {q.name: q for plan in self.plans.values() for q in queries_of(plan)}
         release = Layout(folder).release
         return compare_counts(self.plans[name], self.spine, self.truth, release, queries.values())

@@ -1,10 +1,10 @@
-"""Repetitions of a plan on data whose truth is at hand: ``das simulate``.
+"""Accuracy of a plan over repeated runs on data whose true counts are known: ``das simulate``.
 
 The data are tabulated once. Then each run measures them with a testing key of its own (``simulate-0``, ``simulate-1``,
 and so on) and estimates, in a private folder that is removed when the run has been compared with the truth. The noise
-of such a run is known to everybody: nothing of it is a release, and it is entered as testing in a ledger that goes with
-the folder. The accuracy that is left in the result is an exact function of the data; use generated or public ones, or
-keep it inside.
+of such a run is known to everybody: nothing of it is a release, and it is entered as testing in a ledger inside
+that folder. The accuracy in the result is an exact function of the data: use generated or public data, or keep the
+result confidential.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def simulate(
     workdir : Path
         Where to make the private folder of the runs, which is removed in the end.
     options : sequence of str
-        The engine's options.
+        Options of the runner.
     progress : callable, optional
-        SentMessages ``"simulate"``, how many runs are done, and how many there are.
+        Called with ``"simulate"``, the number of runs done, and the number of all runs.
 
     Returns
     -------
@@ -95,7 +95,7 @@ def compare(
     """
     if not plans or runs < 1:
         raise UsageError(Problem("simulation", "needs at least one plan and one run", "ask for --runs 1 or more"))
-    tell = progress or (lambda stage, done, of: None)
+    report = progress or (lambda stage, done, of: None)
     workdir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="simulation-", dir=workdir) as private:
         home = Path(private)
@@ -104,7 +104,7 @@ def compare(
         tallies: dict[str, dict[tuple[str, str], Tally]] = {name: {} for name in plans}
         intervals: dict[str, list[dict[tuple[str, str], Covered]]] = {name: [] for name in plans}
         seconds: dict[str, list[float]] = {name: [] for name in plans}
-        tell("simulate", 0, runs * len(plans))
+        report("simulate", 0, runs * len(plans))
         for run in range(runs):
             folders: dict[tuple[str, Path], Path] = {}
             for number, (name, plan) in enumerate(testing.items()):
@@ -115,12 +115,12 @@ def compare(
                     where = compared.level, compared.query.name
                     tallies[name][where] = tallies[name].get(where, NOTHING).plus(compared)
                 intervals[name].append(covered(plan, world.spine, world.truth, Layout(folder).release))
-                tell("simulate", run * len(plans) + number + 1, runs * len(plans))
+                report("simulate", run * len(plans) + number + 1, runs * len(plans))
             for folder in folders.values():
                 shutil.rmtree(folder)
     results = {name: _result(plans[name], tallies[name], intervals[name], seconds[name]) for name in plans}
     first, *others = plans
-    said = (
+    notice = (
         f"SIMULATION: {runs} {'run' if runs == 1 else 'runs'} with testing keys from simulate-0 on; nothing here is a "
         "release, the noise is known, no budget was charged; as confidential as the data"
     )
@@ -130,7 +130,7 @@ def compare(
         for name in others
         for (level, query), tally in tallies[name].items()
     ]
-    content: dict[str, Any] = finite({"simulation": said, "runs": runs, "plans": results, "changes": changes})
+    content: dict[str, Any] = finite({"simulation": notice, "runs": runs, "plans": results, "changes": changes})
     return content
 
 

@@ -1,4 +1,4 @@
-"""What repeated runs say of one query at one level: means with their standard errors, and which way each area leans."""
+"""Summary of repeated runs for one query at one level: means with standard errors, and the bias B of each area."""
 
 from __future__ import annotations
 
@@ -89,10 +89,10 @@ class Tally:
         """
         found: dict[str, float] = {}
         for name in ("mae", "rmse"):
-            ours, theirs = (np.array([score[name] for score in tally.scores]) for tally in (self, base))
-            usual = float(theirs.mean())
-            ratio = float(ours.mean()) / usual if usual else float("nan")
-            spread = mean_and_error("rest", (ours - ratio * theirs).tolist())["rest_se"]
+            scores, reference = (np.array([score[name] for score in tally.scores]) for tally in (self, base))
+            usual = float(reference.mean())
+            ratio = float(scores.mean()) / usual if usual else float("nan")
+            spread = mean_and_error("rest", (scores - ratio * reference).tolist())["rest_se"]
             found |= {name: 100 * (ratio - 1), f"{name}_se": 100 * spread / usual if usual else float("nan")}
         return found
 

@@ -1,4 +1,4 @@
-"""The truth beside what was published, cell by cell: confidential, and nothing here is written anywhere.
+"""True counts beside the published ones, cell by cell; confidential, and never written to a file here.
 
 Both sides are sparse. A pair of arrays lists the cells in which either is positive; all others are zero on both sides
 and are counted, not listed, so that a schema of a million cells costs what its people cost.
@@ -39,7 +39,7 @@ class Compared:
     query : Query
         The query.
     cells : int
-        Geounits times answers; a placeholder, which stands where a branch skips a level, is no geounit.
+        Geounits times answers; a placeholder, where a branch skips a level, is not a geounit.
     key : ndarray of int
         Geounit times number of answers plus answer, ascending: where either number is positive.
     published, true : ndarray of float
@@ -95,7 +95,7 @@ def compare_counts(
 
 
 def measured_rmse(plan: Plan, spine: Spine, truth: Truth, release: ReleaseFolder) -> dict[tuple[str, str], float]:
-    """Root mean squared error of the noisy measurements by level and query; one part is in memory at a time."""
+    """Root mean squared error of the noisy measurements by level and query; one shard is in memory at a time."""
     squares: dict[tuple[str, str], float] = {}
     for level in plan.levels:
         real, here = spine.real(level), truth[level]

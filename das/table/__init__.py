@@ -1,1 +1,1 @@
-"""Release of one small table under any linear facts: exact samplers, and mechanisms for analysis."""
+"""Mechanisms for one small table under any linear public facts: samplers with proved errors, and others for study."""

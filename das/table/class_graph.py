@@ -1,7 +1,7 @@
-"""The quotient of a table by its public facts: classes of cells, and the walks through class totals that are allowed.
+"""The graph of class totals: classes of cells with equal columns in the public facts, and their feasible totals.
 
-A state is the sum that each fact has collected so far. Classes are visited so that facts are closed early, the one
-with the fewest cells left first; a fact that is closed leaves the state.
+A state is the partial sum of each fact over the classes visited so far. Classes are ordered so that facts are completed
+early, the fact with the fewest classes left first; a completed fact leaves the state.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Edges = list[list[tuple[int, int]]]
 
 @dataclass(frozen=True, slots=True)
 class ClassGraph:
-    """Public: which class totals can follow which.
+    """Which class totals can follow which; public.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class ClassGraph:
 
 
 def class_graph(facts: TableFacts) -> ClassGraph:
-    """Group the cells and find every walk; refuse if there are none, or too many steps to write out.
+    """Group the cells and find every feasible walk; refuse if there is none, or if there are too many steps.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def class_graph(facts: TableFacts) -> ClassGraph:
     for cell in facts.allowed:
         grouped[tuple(rows[:, cell].tolist())].append(cell)
     order = _order(grouped)
-    silent = ~rows[:, list(facts.allowed)].any(axis=1)  # facts about no cell in which anybody can be
+    silent = ~rows[:, list(facts.allowed)].any(axis=1)  # facts about structural zeros alone
     impossible = bool(np.any(silent & ((low > 0) | (high < 0))))
     edges = () if impossible else _alive(_walk(order, low.tolist(), high.tolist(), int(high[0]), facts))
     if not edges or not edges[0]:
@@ -71,7 +71,7 @@ def class_graph(facts: TableFacts) -> ClassGraph:
 
 
 def _order(grouped: dict[tuple[int, ...], list[int]]) -> list[tuple[int, ...]]:
-    """Visit next a class of the fact that has the fewest classes left, so that facts close one after the other."""
+    """Visit next a class of the fact with the fewest classes left, so that facts are completed one after the other."""
     left, order = list(grouped), []
     while left:
         open_classes = np.count_nonzero(np.array(left), axis=0)
@@ -85,7 +85,7 @@ def _order(grouped: dict[tuple[int, ...], list[int]]) -> list[tuple[int, ...]]:
 def _walk(
     order: list[tuple[int, ...]], low: list[int], high: list[int], records: int, facts: TableFacts
 ) -> list[Edges]:
-    """Follow all walks forwards; some may lead nowhere."""
+    """Enumerate all walks forwards; some may not reach the end."""
     facts_count = len(low)
     states: dict[tuple[int, ...], int] = {(0,) * facts_count: 0}
     levels: list[Edges] = []
@@ -122,7 +122,7 @@ def _walk(
 
 
 def _alive(levels: list[Edges]) -> tuple[Edges, ...]:
-    """Leave out nodes from which the end cannot be reached, and number the others again."""
+    """Remove nodes from which the end cannot be reached, and renumber the others."""
     kept: list[Edges] = []
     numbers: dict[int, int] | None = None
     for level in reversed(levels):

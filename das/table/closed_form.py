@@ -1,7 +1,7 @@
-"""The cases that have a formula: one total over cells with double-geometric noise, with and without non-negativity.
+"""Closed forms for conditioned double-geometric noise: one total over cells, with and without non-negativity.
 
 Every cell has noise P(u) proportional to q^|u|, q = e^-epsilon0, conditioned on the total n; r = q^2 = e^(-2 epsilon0).
-Normalisers are of the weights q^|s - x|, so that Z = 1 for a set with x alone. Loss is what Gong and Meng (2020) write
+Normalisers are of the weights q^|s - x|, so that Z = 1 for a set with x alone. Loss is what Gong and Meng (2020) call
 (1 + gamma) k epsilon: the largest log-ratio of the conditioned law between two data sets k steps apart.
 """
 
@@ -86,7 +86,7 @@ def vertex_loss(epsilon0: float, cells: int, total: int) -> float:
 def gamma(loss: float, steps: int, epsilon: float) -> float:
     """Return gamma of Gong and Meng (2020), loss = (1 + gamma) k epsilon, for a mechanism that is epsilon-DP a step.
 
-    It is a way to write the loss and no more: it changes with what is called a step. Report the loss.
+    It is only a notation for the loss and depends on what is called a step. Report the loss.
 
     Examples
     --------
@@ -108,7 +108,7 @@ class Example:
 
     @property
     def gamma(self) -> float:
-        """The number of the paper."""
+        """Gamma as the paper defines it."""
         return gamma(self.loss, self.steps, self.epsilon)
 
 
@@ -120,7 +120,7 @@ def gamma_examples(epsilon: float) -> tuple[Example, ...]:
     removal (they move by 1). Given the total the first cell has the law q^(2|s - x|), so the loss is epsilon.
 
     - Nothing is conditioned on: gamma = 0.
-    - The outcome is fixed altogether: the loss is 0, gamma = -1, and nothing is said about the data.
+    - The outcome is fixed altogether: the loss is 0, gamma = -1, and nothing about the data is released.
     - The total: gamma = 0 in both conventions. The often quoted -1/2 takes epsilon from the one and k from the other.
 
     Examples

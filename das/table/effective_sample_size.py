@@ -1,4 +1,4 @@
-"""How many independent draws a chain is worth."""
+"""Effective sample size of a Markov chain, from its autocorrelation time."""
 
 from __future__ import annotations
 

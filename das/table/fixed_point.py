@@ -1,7 +1,7 @@
-"""Weights of the noise as integers in units of 2^-bits, fine and far enough that what is lost has a proved bound.
+"""Noise weights in fixed-point arithmetic, with a proved bound on the total variation error.
 
-All roundings are downwards, so what a walk counts is a measure below the true one; ``quotient.md`` adds up what is
-missing. With S the sum of all weights (w(0) = 1) and J cells it is at most
+All roundings are downwards, so the computed measure is below the true one; ``quotient.md`` derives the missing mass.
+With S the sum of all weights (w(0) = 1) and J cells it is at most
 
     S^J (J tail(reach) + (J (top + 1) + values) 2^-bits)
 
@@ -26,7 +26,7 @@ _PI_UPPER = Fraction(355, 113)
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """Weights ``floor(2^bits w(k))`` for ``|k| <= reach``, and the bound on what is lost by counting with them."""
+    """Weights ``floor(2^bits w(k))`` for ``|k| <= reach``, and the bound on the mass that is lost by using them."""
 
     weights: Weights
     bits: int
@@ -48,11 +48,11 @@ def fixed_point(weights: Weights, *, cells: int, top: int, values: int) -> Fixed
     Parameters
     ----------
     weights : Weights
-        Of the noise of one cell.
+        Weights of the noise of one cell.
     cells : int
         How many cells there are.
     top : int
-        The largest count a cell can have: no step is longer.
+        The largest count of a cell, which bounds the noise.
     values : int
         How many sums will be rounded to the unit.
 

@@ -1,9 +1,9 @@
-"""Heat baths along moves, for systems small enough to prove how near they come: a bounded chain, and an exact draw.
+"""Heat-bath (Gibbs) sampling of a small table along Markov moves: a chain with a proved error, and exact draws.
 
 A step picks a move m at random and redraws the table along the line ``{s + k m} in S*`` from its exact conditional law.
-Both samplers here write S* out. The chain has a Doeblin bound on its error, computed for every table that agrees with
-the facts (``heat_bath.md``); coupling from the past (Propp and Wilson 1996) has no error at all. Where S* is too large to
-write out there is no proof, and such a system is refused: for two-way margins use the quotient's walk.
+Both samplers enumerate S*. The chain has a Doeblin bound on its error, computed over every table that agrees with the
+facts (``heat_bath.md``). Coupling from the past (Propp and Wilson 1996) has only the rounding error of the weights.
+Where S* is too large to enumerate there is no proof, and such a system is refused; `das.table.quotient` draws it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BLOCK = 64  # steps whose joint transition matrix is bounded; longer runs are p
 
 @dataclass(frozen=True)
 class HeatBath:
-    """The conditional mechanism of a small table by Markov moves: public, made before any data are read.
+    """The conditional mechanism of a small table by Markov moves; built from public facts alone.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class HeatBath:
 
     @cached_property
     def _lines(self) -> NDArray[np.int64]:
-        """For each move and table: the number of the line on which the table lies. Lines of one move part the space."""
+        """For each move and table, the index of the table's line. The lines of one move partition the space."""
         moves = irreducible_moves(self.facts, _MOVE_SIZE) if self.moves is None else np.asarray(self.moves)
         kept: list[NDArray[np.int64]] = []
         for move in moves:
@@ -107,7 +107,7 @@ class HeatBath:
 
     @cached_property
     def start(self) -> int:
-        """Where every chain begins: a table that the facts alone determine."""
+        """Start of every chain: a table that is computed from the facts alone."""
         even = public_start(self.facts)
         return int(np.flatnonzero((self.space == even).all(axis=1))[0])
 
@@ -121,7 +121,7 @@ class HeatBath:
             transition = BathLaw(self, tuple(x.tolist())).transition
             power = np.linalg.matrix_power(transition, _BLOCK)
             least = min(least, float(power.min(axis=0).sum()))
-        return max(0.0, least - 1e-9)  # far more than the rounding of 64 products of 200 numbers
+        return max(0.0, least - 1e-9)  # well above the rounding error of 64 products of 200 numbers
 
     def error_upper(self, steps: int) -> SamplerError:
         """Bound the total variation distance after this many steps, for every data set.
@@ -134,7 +134,7 @@ class HeatBath:
 
     @property
     def error(self) -> SamplerError:
-        """The error of an exact draw: only that of the weights' last bit."""
+        """The error of a draw by coupling from the past: the rounding of the weights alone."""
         return SamplerError(total_variation=self._rounded, status="proved")
 
     @property
@@ -160,7 +160,7 @@ class BathLaw:
         exponent = self.bath.noise.weights.exponent
         away = (self.bath.space - np.array(self.centre)).tolist()
         floors = (enclose_exp_minus(sum(map(exponent, row), Fraction(0)), _WEIGHT_BITS)[0] for row in away)
-        return tuple(max(1, weight) for weight in floors)  # no table is lost
+        return tuple(max(1, weight) for weight in floors)  # every table keeps a positive weight
 
     @cached_property
     def transition(self) -> NDArray[np.float64]:
@@ -174,21 +174,21 @@ class BathLaw:
         return matrix / len(self.bath._lines)
 
     @cached_property
-    def _parts(self) -> tuple[dict[int, tuple[list[int], list[int]]], ...]:
-        """For each move and line: the tables on it, and their weights added up."""
-        found = []
+    def _cumulated(self) -> tuple[dict[int, tuple[list[int], list[int]]], ...]:
+        """For each move and line: the tables on it, and their cumulative weights."""
+        lines = []
         for line in self.bath._lines:
             members = {number: np.flatnonzero(line == number).tolist() for number in np.unique(line).tolist()}
-            found.append({n: (m, list(accumulate(self.weights[i] for i in m))) for n, m in members.items()})
-        return tuple(found)
+            lines.append({n: (m, list(accumulate(self.weights[i] for i in m))) for n, m in members.items()})
+        return tuple(lines)
 
     def step(self, state: int, bits: Bits) -> int:
         """Redraw table number `state` along a random move, exactly."""
-        move = uniform_below(bits, len(self._parts))
-        return _redraw(self._parts[move][int(self.bath._lines[move, state])], bits)
+        move = uniform_below(bits, len(self._cumulated))
+        return _redraw(self._cumulated[move][int(self.bath._lines[move, state])], bits)
 
     def run(self, bundle: Bundle, n: int, steps: int) -> NDArray[np.int64]:
-        """Return the n tables where chains of `steps` steps end: an array (streams, n, cells); see `error_upper`."""
+        """Return the last tables of n chains of `steps` steps, an array (streams, n, cells); see `error_upper`."""
         ends = np.empty((bundle.count, n), dtype=np.int64)
         for stream, i in np.ndindex(bundle.count, n):
             bits, state = bundle.bits(stream, i), self.bath.start
@@ -200,8 +200,9 @@ class BathLaw:
     def draw(self, bundle: Bundle, n: int) -> NDArray[np.int64]:
         """Return n exact tables from each stream, by coupling from the past: an array (streams, n, cells).
 
-        Every step is a map of all tables at once, those of one line to one table. Maps are put *before* those already
-        there until their composition is constant; its value has the stationary law (Propp and Wilson 1996, theorem 3).
+        Every step is a random map of all tables, which sends the tables of one line to one table. Earlier maps are
+        composed *before* those already drawn until the composition is constant; its value has the stationary law
+        (Propp and Wilson 1996, theorem 3).
         """
         ends = [[self._coupled(bundle.bits(stream, i)) for i in range(n)] for stream in range(bundle.count)]
         return self.bath.space[np.array(ends, dtype=np.int64).reshape(bundle.count, n)]
@@ -210,9 +211,9 @@ class BathLaw:
         reached: NDArray[np.int64] = np.arange(len(self.bath.space))
         while reached.min() != reached.max():
             step = np.empty_like(reached)
-            for line in self._parts[uniform_below(bits, len(self._parts))].values():
+            for line in self._cumulated[uniform_below(bits, len(self._cumulated))].values():
                 step[line[0]] = _redraw(line, bits)
-            reached = reached[step]  # this step comes before all that were there
+            reached = reached[step]  # this step is earlier than all steps drawn so far
         return int(reached[0])
 
 

@@ -5,8 +5,9 @@ but a few; those few are *solved for* from the equalities, and what breaks an in
 move is accepted with probability ``min(1, w(s') / w(s))``, w the product of p over all cells over that of q over the
 proposed ones.
 
-Its law approaches the target only in the long run, its proved bound is of no use on tables of real size, and the exact
-samplers are faster: no release uses it. ``init`` and ``step`` are pure; a chain never begins at the confidential table.
+Its law approaches the target only in the long run, its proved bound is useless on tables of real size, and the exact
+samplers are faster, so no release uses it. ``init`` and ``step`` are pure functions. A chain never begins at the
+confidential table.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from das.table.systems import agreeing
 __all__ = ["Chain", "ChainState", "IndependenceSampler", "Noise", "StepInfo", "Trace"]
 
 Floats = NDArray[np.float64]
-_BATCH = 10_000
+_PROPOSALS_AT_ONCE = 10_000
 
 
 class Noise(Protocol):
@@ -47,7 +48,7 @@ class Noise(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ChainState:
-    """Where a chain is, and the log weight ``log w`` of that place."""
+    """The current table of a chain, and its log weight ``log w``."""
 
     position: NDArray[Any]
     log_weight: float
@@ -63,9 +64,9 @@ class StepInfo:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A run: the places a chain was at, in order, and for how many steps it stayed at each.
+    """A run of a chain: its tables in order, and the number of steps it stayed at each.
 
-    Every place but the first was an accepted proposal.
+    Every table but the first was an accepted proposal.
     """
 
     visited: NDArray[Any]
@@ -82,14 +83,14 @@ class Trace:
         """Share of the proposals that were accepted."""
         return (len(self.visited) - 1) / self.steps
 
-    def values(self, of_places: ArrayLike) -> Floats:
-        """Turn one number for each place into one for each step."""
-        return np.repeat(np.asarray(of_places, dtype=np.float64), self.stays)
+    def values(self, of_tables: ArrayLike) -> Floats:
+        """Repeat one number for each table into one for each step."""
+        return np.repeat(np.asarray(of_tables, dtype=np.float64), self.stays)
 
 
 @dataclass(frozen=True)
 class IndependenceSampler(Proposing):
-    """A system, the noise of each cell, the noise of the proposals, and the cells that are solved for.
+    """The sampler: public facts, noise of each cell, noise of the proposals, and the cells that are solved for.
 
     Examples
     --------
@@ -122,8 +123,8 @@ class IndependenceSampler(Proposing):
         """
         if not isinstance(self.noise, TwoSidedNoise) or not isinstance(self.proposal, TwoSidedNoise):
             return NotSupported("no proved bound for continuous noise in floating point")
-        ours, theirs = self.noise.weights, self.proposal.weights
-        if theirs.linear > ours.linear or theirs.quadratic > ours.quadratic:
+        target, proposed = self.noise.weights, self.proposal.weights
+        if proposed.linear > target.linear or proposed.quadratic > target.quadratic:
             return NotSupported("the proposals have lighter tails than the noise, so their ratio has no bound")
         least = len(self.cells.free) * math.log(self.proposal.pmf(0)) - 1e-9  # log 1/w*, rounded down
         return SamplerError(total_variation=Fraction(math.exp(-steps * math.exp(least)) * (1 + 1e-12)), status="proved")
@@ -155,13 +156,13 @@ class Chain:
         return state, StepInfo(feasible=True, accepted=False)
 
     def run(self, streams: Streams, steps: int, start: ArrayLike) -> Trace:
-        """Make many steps; proposals do not depend on the state, so they are made and sifted in batches."""
+        """Make many steps; proposals do not depend on the state, so they are drawn and checked many at once."""
         sampler, state = self.sampler, self.init(start)
         visited, arrived, feasible = [state.position], [0], 0
-        for begin in range(0, steps, _BATCH):
-            size = min(_BATCH, steps - begin)
+        for begin in range(0, steps, _PROPOSALS_AT_ONCE):
+            size = min(_PROPOSALS_AT_ONCE, steps - begin)
             noise, coins = (
-                streams.bundle([("independence sampler", str(begin), part, "")]) for part in ("proposals", "coins")
+                streams.bundle([("independence sampler", str(begin), use, "")]) for use in ("proposals", "coins")
             )
             drawn = sampler.proposal.draw(noise, size * len(sampler.cells.free)).reshape(size, -1)
             tables, which = sampler.cells.complete(self.centre, drawn)

@@ -1,4 +1,4 @@
-"""The optimal K-norm mechanism: pure differential privacy shaped like the sensitivity space itself.
+"""The optimal K-norm mechanism: pure differential privacy with noise shaped by the sensitivity space.
 
 For analysis: floating point, not an exact sampler; see ``k_norm.md``.
 """

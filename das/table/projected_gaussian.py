@@ -1,4 +1,4 @@
-"""Gaussian noise inside the span of the sensitivity space: what the invariants fix gets no noise.
+"""Gaussian noise in the span of the sensitivity space, so that invariants get no noise.
 
 For analysis: floating point, not an exact sampler; see ``projected_gaussian.md``.
 """

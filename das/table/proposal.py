@@ -1,4 +1,4 @@
-"""Tables from proposals: noise on the free cells, the others solved for from the public equalities."""
+"""Proposals of whole tables: noise on the free cells; the other cells are solved for from the public equalities."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SolvedCells:
     solved: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        _ = self.solution  # so that what cannot be solved is refused here
+        _ = self.solution  # refuses cells that cannot be solved for
 
     @cached_property
     def free(self) -> NDArray[np.int64]:
@@ -83,13 +83,13 @@ class SolvedCells:
 
 
 class Proposing:
-    """What samplers have in common that propose some cells and solve for the others; their fields are their own."""
+    """Base class of samplers that propose some cells and solve for the others."""
 
     facts: TableFacts
     solved: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        _ = self.cells  # so that what cannot be solved is refused here
+        _ = self.cells  # refuses cells that cannot be solved for
 
     @cached_property
     def cells(self) -> SolvedCells:
@@ -98,7 +98,7 @@ class Proposing:
 
 
 def _independent(rows: NDArray[np.int64]) -> list[int]:
-    """Choose rows, first ones first, that no others among them add up to."""
+    """Return the indices of linearly independent rows, the first ones first."""
     chosen: list[int] = []
     for i in range(len(rows)):
         if np.linalg.matrix_rank(rows[[*chosen, i]]) > len(chosen):
@@ -107,7 +107,7 @@ def _independent(rows: NDArray[np.int64]) -> list[int]:
 
 
 def _inverse(matrix: list[list[Fraction]]) -> list[list[Fraction]] | None:
-    """Invert in rational arithmetic by Gauss and Jordan; None if there is no inverse."""
+    """Invert in rational arithmetic by Gauss-Jordan elimination; None if there is no inverse."""
     size = len(matrix)
     work = [[*row, *(Fraction(int(i == j)) for j in range(size))] for i, row in enumerate(matrix)]
     for column in range(size):

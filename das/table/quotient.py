@@ -1,11 +1,11 @@
-"""Exact draws of small tables given any linear public facts: margins, bounds, totals that cross.
+"""Draws of small tables given any linear public facts (margins, bounds, crossing totals), with a proved error.
 
     p*(s | x)  proportional to  product over cells of w(s_c - x_c)   on   S* = {s >= 0 : the public facts hold}
 
-Cells that no fact tells apart form a class, and the facts speak of class totals alone: the *quotient*. A draw first
-walks through the class totals (a dynamic program on the sums that the facts still have open), then splits each total
-among the cells of its class (convolutions, backward sampling). Two-way margins are the case of one cell a class: the
-states are then the row sums still open. ``quotient.md`` has the proof of the error.
+Cells with equal weights in every fact form a class, and the facts constrain class totals alone: the *quotient* of the
+table. A draw first draws the class totals (dynamic programming over the partial sums of the facts), then splits each
+total among the cells of its class (convolutions and backward sampling). With two-way margins every class has one cell,
+and the states are partial row sums. ``quotient.md`` has the proof of the error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from das.noise.two_sided import TwoSidedNoise
 from das.table.class_graph import ClassGraph, class_graph
 from das.table.fixed_point import FixedPoint, fixed_point
 from das.table.systems import agreeing, agrees, no_exact_sampler
-from das.table.walks import LARGEST_AMOUNT, Choice, Walks, choose, draw_tables, pool, words
+from das.table.walks import LARGEST_AMOUNT, Choice, Walks, choose, draw_tables, flatten, words
 
 __all__ = ["TableLaw", "TableSampler"]
 
@@ -34,7 +34,7 @@ SPLIT_LIMIT = 5_000_000
 
 @dataclass(frozen=True)
 class TableSampler:
-    """The conditional mechanism of one table: public, made before any data are read.
+    """The conditional mechanism of one table; built from public facts alone.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class TableSampler:
     InfeasibleError
         No table agrees with the facts.
     ConfigError
-        The facts couple too much for a walk of reasonable size; it names nested facts that would do.
+        The graph of class totals is too large; the message names nested facts that can be sampled as a tree.
 
     Examples
     --------
@@ -75,12 +75,12 @@ class TableSampler:
 
     @cached_property
     def graph(self) -> ClassGraph:
-        """The walks through the class totals that the facts allow."""
+        """The graph of class totals that the facts allow."""
         return class_graph(self.facts)
 
     @cached_property
     def arithmetic(self) -> FixedPoint:
-        """How far the noise is followed and how finely it is counted, so that the error below holds."""
+        """Reach and precision of the fixed-point weights, chosen so that `error` holds."""
         nodes = self.graph.size + sum(
             len(cells) * (top + 1) for cells, top in zip(self.graph.cells, self.graph.tops, strict=True)
         )
@@ -98,7 +98,7 @@ class TableSampler:
 
 @dataclass(frozen=True)
 class TableLaw:
-    """The conditional law around one confidential table. Nothing of it but a draw may be published."""
+    """The conditional law around one confidential table; only a draw of it may be published."""
 
     sampler: TableSampler
     centre: tuple[int, ...] = field(repr=False)
@@ -122,7 +122,7 @@ class TableLaw:
     def draw(self, bundle: Bundle, n: int) -> NDArray[np.int64]:
         """Return n tables from each stream: an array (streams, n, cells).
 
-        Table i is a function of stream and i alone; how the work is split cannot change it.
+        Table i is a function of its stream and of i alone, however the draws are divided among calls.
         """
         graph = self.sampler.graph
         steps = len(graph.cells) + sum(len(cells) - 1 for cells in graph.cells)
@@ -132,16 +132,16 @@ class TableLaw:
         members = np.array([cell for cells in graph.cells for cell in cells], dtype=np.int64)
         member_first = np.cumsum([0, *map(len, graph.cells)])
         walks = self._walks
-        parts = (walks.first, walks.threshold, walks.amount, walks.following, walks.guide)
+        arrays = (walks.first, walks.threshold, walks.amount, walks.following, walks.guide)
         tops = np.array(graph.tops, dtype=np.int64)
-        decided = draw_tables(*parts, self._entries, tops, member_first, members, uniform, tables)
+        decided = draw_tables(*arrays, self._entries, tops, member_first, members, uniform, tables)
         for row in np.flatnonzero(~decided).tolist():
             stream, table = divmod(row, n)
             tables[row] = self.decide(uniform[row].tolist(), bundle, stream, table * steps)
         return tables.reshape(bundle.count, n, -1)
 
     def decide(self, uniform: list[int], bundle: Bundle, stream: int, position: int) -> NDArray[np.int64]:
-        """Draw one table in rational arithmetic: slow, and never undecided. Equal to the fast way wherever that is."""
+        """Draw one table in rational arithmetic, for words on a threshold; elsewhere the same as the fast draw."""
         graph = self.sampler.graph
         table = np.zeros(self.sampler.facts.cells, dtype=np.int64)
 
@@ -168,7 +168,7 @@ class TableLaw:
 
     @cached_property
     def _rests(self) -> tuple[tuple[list[int], ...], ...]:
-        """For each class and member: by what is left, the weight of splitting it among this member and those after."""
+        """For each class, member and remaining total: the weight of all splits among this member and those after it."""
         one, found = self.sampler.arithmetic, []
         for cells, top in zip(self.sampler.graph.cells, self.sampler.graph.tops, strict=True):
             rests = [[one.weight(left - self.centre[cells[-1]]) for left in range(top + 1)]]
@@ -181,7 +181,7 @@ class TableLaw:
 
     @cached_property
     def _ahead(self) -> tuple[list[int], ...]:
-        """For each level and node: the weight of all that can follow; zero where nothing can."""
+        """For each level and node: the total weight of all walks from there on."""
         graph, bits = self.sampler.graph, self.sampler.arithmetic.bits
         ahead = [[1 << bits]]
         for level in reversed(range(len(graph.cells))):
@@ -189,7 +189,7 @@ class TableLaw:
             sums = (sum(weight[amount] * after[node] for amount, node in edges) for edges in graph.edges[level])
             ahead.insert(0, [total >> bits for total in sums])
         if not ahead[0][0]:
-            raise ArithmeticError("the table lies outside its own window")
+            raise ArithmeticError("the table lies outside the reach of its own noise")
         return tuple(ahead)
 
     def _of_class(self, level: int, node: int) -> Choice:
@@ -202,23 +202,23 @@ class TableLaw:
         return _sorted([(weight * after[left - s], s, left - s) for s, weight in splits] or [(0, 0, 0)])
 
     def _splits(self, cell: int, left: int) -> list[tuple[int, int]]:
-        """What a cell can take of what is left, within the reach of its noise, and the weights."""
+        """Counts that a cell can take of the remaining total, within the reach of its noise, with their weights."""
         own, one = self.centre[cell], self.sampler.arithmetic
         return [(s, one.weight(s - own)) for s in range(max(0, own - one.reach), min(left, own + one.reach) + 1)]
 
     @cached_property
     def _entries(self) -> NDArray[np.int64]:
-        """Where the nodes of each class begin in the pool: after those of the quotient, class by class."""
+        """Index of the first node of each class in the flat arrays: after those of the quotient, class by class."""
         graph = self.sampler.graph
         sizes = [(len(cells) - 1) * (top + 1) for cells, top in zip(graph.cells, graph.tops, strict=True)]
         return np.cumsum([graph.size, *sizes[:-1]])
 
     @cached_property
     def _walks(self) -> Walks:
-        return pool(self._numbered())
+        return flatten(self._numbered())
 
     def _numbered(self) -> Iterator[Choice]:
-        """Every node in the order of the pool, what follows numbered as there."""
+        """Every node in the order of the flat arrays, with following nodes numbered likewise."""
         graph = self.sampler.graph
         begin = 0
         for level, edges in enumerate(graph.edges):

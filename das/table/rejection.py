@@ -1,9 +1,9 @@
-"""Exact rejection: propose from the noise itself, solve for the other cells, and toss a coin for those.
+"""Exact rejection sampling of a table: propose noise on the free cells, solve for the others, accept or reject.
 
 With proposals u on the free cells drawn from the noise, and the solved cells then off by v, a table that keeps every
 inequality is accepted with probability ``product over solved cells of w(v)``, ``w(0) = 1``. What is accepted has the
 law p* exactly: integer draws are exact, and the coin ``exp(-rational)`` is tossed in rational arithmetic. A proposal is
-accepted with probability ``Z(x) P(0)^free``; how long one waits depends on the table, so a clock must not be published.
+accepted with probability ``Z(x) P(0)^free``; the running time depends on the table, so it must not be published.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MOST_PROPOSALS = 1 << 22
 
 @dataclass(frozen=True)
 class RejectionSampler(Proposing):
-    """The conditional mechanism of one table, by rejection: for any facts, if the wait is bearable.
+    """The conditional mechanism of one table by rejection, for any facts with a sufficient acceptance rate.
 
     Examples
     --------
@@ -49,7 +49,7 @@ class RejectionSampler(Proposing):
 
     @property
     def error(self) -> SamplerError:
-        """None: the accepted proposals have the law itself."""
+        """Zero: accepted proposals have the law p* exactly."""
         return SamplerError(total_variation=Fraction(0), status="proved")
 
     def acceptance(self, log_normalizer: float) -> float:
@@ -84,9 +84,9 @@ class RejectionLaw:
         free, proposals = len(self.sampler.cells.free), _FIRST_PROPOSALS
         while True:
             noise = self.sampler.noise.draw(bundle, proposals * free).reshape(bundle.count, proposals, free)
-            found = [self._accepted(noise[stream], bundle, stream, n) for stream in range(bundle.count)]
-            if all(len(tables) == n for tables in found):
-                return np.array(found, dtype=np.int64).reshape(bundle.count, n, self.sampler.facts.cells)
+            accepted = [self._accepted(noise[stream], bundle, stream, n) for stream in range(bundle.count)]
+            if all(len(tables) == n for tables in accepted):
+                return np.array(accepted, dtype=np.int64).reshape(bundle.count, n, self.sampler.facts.cells)
             proposals *= 2  # the same proposals come first again
             if proposals * bundle.count > _MOST_PROPOSALS:
                 remedy = "draw fewer tables at once, or use das.table.quotient.TableSampler"

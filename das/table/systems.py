@@ -1,4 +1,4 @@
-"""Linear systems of public facts: who agrees with them, a table that anybody could name, and nested facts nearby."""
+"""Linear systems of public facts: which tables agree, a feasible table from the facts alone, and nested subsystems."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def facts_rows(facts: TableFacts) -> tuple[NDArray[np.int64], NDArray[np.int64],
 
 
 def agrees(facts: TableFacts, tables: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Tell which tables, along the last axis, agree with the facts.
+    """Return which tables, along the last axis, agree with the facts.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def agrees(facts: TableFacts, tables: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def agreeing(facts: TableFacts, x: ArrayLike) -> tuple[int, ...]:
-    """Return a confidential table as integers, or say, without a count, that the public facts are not about it.
+    """Return a confidential table as integers, or raise, without naming a count, if it violates the public facts.
 
     Examples
     --------
@@ -66,9 +66,9 @@ def agreeing(facts: TableFacts, x: ArrayLike) -> tuple[int, ...]:
 
 
 def public_start(facts: TableFacts) -> NDArray[np.int64]:
-    """Find a table that agrees with the facts, as even as can be, from nothing but the facts: where a chain may begin.
+    """Return a table that agrees with the facts, with the smallest largest cell: a public start for a chain.
 
-    A chain that begins at the confidential table and stops early discloses more than its law does.
+    A chain that begins at the confidential table and stops early discloses more than its stationary law.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def public_start(facts: TableFacts) -> NDArray[np.int64]:
 
 
 def is_laminar(rows: Sequence[Row]) -> bool:
-    """Tell whether any two of these sets of cells (rows of 0 and 1) are nested or disjoint.
+    """Return whether any two of these sets of cells (rows of 0 and 1) are nested or disjoint.
 
     Examples
     --------
@@ -106,9 +106,9 @@ def is_laminar(rows: Sequence[Row]) -> bool:
 
 
 def nearest_laminar(facts: TableFacts) -> tuple[int, ...]:
-    """Return the invariants (by number) of a largest nested part; the first such part among equals.
+    """Return the invariants (by index) of a largest nested subset; the first one among equals.
 
-    Where there are too many parts to try them all, invariants are added in order as long as they are nested.
+    Where there are too many subsets to try, invariants are added in order as long as they stay nested.
 
     Examples
     --------
@@ -119,9 +119,9 @@ def nearest_laminar(facts: TableFacts) -> tuple[int, ...]:
     rows = facts.invariants
     if 2 ** len(rows) <= _SUBSETS_TRIED:
         for size in range(len(rows), 0, -1):
-            for part in combinations(range(len(rows)), size):
-                if is_laminar([rows[i] for i in part]):
-                    return part
+            for subset in combinations(range(len(rows)), size):
+                if is_laminar([rows[i] for i in subset]):
+                    return subset
     kept: list[int] = []
     for i in range(len(rows)):
         if is_laminar([rows[j] for j in (*kept, i)]):
@@ -130,7 +130,7 @@ def nearest_laminar(facts: TableFacts) -> tuple[int, ...]:
 
 
 def no_exact_sampler(facts: TableFacts, reason: str) -> ConfigError:
-    """Say why a system has no sampler with a proved error, and which of its invariants would have one.
+    """Return the error that names why a system has no sampler with a proved error, and nested invariants that have.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Walks whose every step has integer weights: drawn exactly, from 32-bit words and, where these tie, from more bits.
+"""Random walks on a graph with integer weights, drawn exactly: from 32-bit words, and from further bits on ties.
 
-A *node* offers amounts; each has an integer weight and the node that follows it. A step takes an amount with
-probability weight over sum, as rationals: a word decides unless it falls on a threshold, and then further bits do.
+Each choice of a *node* is an amount, with an integer weight and the node that follows. A step takes an amount with
+probability weight over sum, exactly: a word decides unless it equals a threshold, and then further bits decide.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from das.compiled import compiled
 from das.noise.stream import Bits, Bundle
 
-__all__ = ["Choice", "Walks", "choose", "draw_tables", "pool", "words"]
+__all__ = ["Choice", "Walks", "choose", "draw_tables", "flatten", "words"]
 
 WORD_BITS = 32
 GUIDE_BITS = 8
@@ -24,12 +24,12 @@ UNDECIDED = np.int16(-1)
 LARGEST_AMOUNT = (1 << 15) - 1
 _LANES_PER_WORD = 2
 _SHIFT = WORD_BITS - GUIDE_BITS
-_TILE = 128  # tables drawn side by side: the choices of one step stay in the cache, and no table waits for another
+_TILE = 128  # tables drawn together, so that the choices of one step stay in the cache
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What one node offers, heaviest first: amounts, integer weights, and where each leads."""
+    """The choices of one node, largest weight first: amounts, integer weights, and the following nodes."""
 
     amounts: tuple[int, ...]
     weights: tuple[int, ...]
@@ -38,10 +38,10 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Walks:
-    """A pool of nodes as flat arrays: the choices of node v stand at ``first[v]`` to ``first[v + 1]``.
+    """All nodes as flat arrays; the choices of node v are at ``first[v]`` to ``first[v + 1]``.
 
     ``threshold`` is ``floor(2^32 (weights up to and with this one) / sum)``, and for the last choice the largest word.
-    ``guide[v, word >> 24]`` is the amount if all words that begin so mean the same one, else ``UNDECIDED``.
+    ``guide[v, word >> 24]`` is the amount if all words with these leading bits lead to it, else ``UNDECIDED``.
     """
 
     first: NDArray[np.int32]
@@ -51,12 +51,12 @@ class Walks:
     guide: NDArray[np.int16]
 
 
-def pool(choices: Iterable[Choice]) -> Walks:
-    """Flatten nodes.
+def flatten(choices: Iterable[Choice]) -> Walks:
+    """Store the choices of all nodes in flat arrays.
 
     Examples
     --------
-    >>> walks = pool([Choice((5, 7), (3, 1), (0, 0))])
+    >>> walks = flatten([Choice((5, 7), (3, 1), (0, 0))])
     >>> int(walks.threshold[0]) / 2**32, walks.amount.tolist(), walks.guide[0, [0, 191, 192, 193]].tolist()
     (0.75, [5, 7], [5, 5, -1, 7])
     """
@@ -106,7 +106,7 @@ def choose(weights: Sequence[int], word: int, more: Callable[[], Bits]) -> int:
     """Return place i with probability ``weights[i] / sum(weights)`` exactly, from a word and the bits that follow it.
 
     The word and further bits are the binary digits of a point of [0, 1); digits are taken until its interval lies
-    within one share. What a word decides alone is what the thresholds of :func:`pool` decide.
+    within one share. What a word decides alone is what the thresholds of :func:`flatten` decide.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The theorems of ``conditioned_tree.md`` on worlds small enough to enumerate: they hold on trees, and fail where they may."""
+"""The theorems of ``conditioned_tree.md`` on enumerated worlds: they hold on trees, and fail where they may."""
 
 from __future__ import annotations
 
@@ -208,11 +208,11 @@ def plan_of(*events: GaussianEvent | LaplaceEvent) -> HierarchicalPlan:
 
 def test_what_is_proved_for_conditioned_noise_and_what_is_not() -> None:
     plan = plan_of(GaussianEvent(level="state", query="sex", sigma2=Fraction(4)))
-    said = {
+    stated = {
         policy: conditioned_on_tree(guarantee(plan, policy, DELTA), plan, PROMISED).status
         for policy in ("nearest", "irreducible", "semi")
     }
-    assert said == {
+    assert stated == {
         "nearest": "proved",
         "irreducible": "proved",
         "semi": "conditioning: numerically verified, not proved",

@@ -127,12 +127,12 @@ class World:
 @pytest.mark.parametrize("about", COUNTRIES.values(), ids=COUNTRIES)
 def test_no_loss_is_above_what_is_reported(country: Any, framework: str, about: dict[str, Any]) -> None:
     plan = plan_of(country, framework, about)
-    world, said = World(plan), account(plan).sections
+    world, stated = World(plan), account(plan).sections
     delta = float(plan.settings.privacy.delta) if framework == "zcdp" else 1e-13  # of rounding here
-    epsilons = {row["policy"]: row["epsilon"] for row in said["effective"]}
+    epsilons = {row["policy"]: row["epsilon"] for row in stated["effective"]}
     most: dict[str, float] = dict.fromkeys(epsilons, 0.0)
     compared = 0
-    for x, y in np.argwhere(world.same & (world.records > 0) & (world.records <= (said["a"] or 1))):
+    for x, y in np.argwhere(world.same & (world.records > 0) & (world.records <= (stated["a"] or 1))):
         touched = world.classes_touched(x, y)
         policies = ["semi"]
         if touched.max() == 1:

@@ -50,7 +50,7 @@ class Drawer:
         self.truth = truth
         below: dict[tuple[str, int], Any] = {}
         for level in reversed(spine.levels):
-            told = {}
+            sent = {}
             for parent, family in self._families(level):
                 first = int(families(spine, level)[parent])
                 mine = [below[level, first + k] for k in range(len(family.geocodes))] if below else None
@@ -59,8 +59,8 @@ class Drawer:
                 depth = spine.levels.index(level)
                 if depth:
                     above = spine.levels[depth - 1]
-                    told[above, parent] = family.tell(weighed, self.layers[above][-1])
-            below = told
+                    sent[above, parent] = family.tell(weighed, self.layers[above][-1])
+            below = sent
 
     def _counts(self, level: str) -> NDArray[np.int64]:
         ranges = self.spine.leaf_ranges(level)
@@ -98,20 +98,20 @@ class Drawer:
         return str(self.spine.geocodes(self.spine.levels[depth - 1])[parent]) if depth else ""
 
     def draw(self, streams: Streams) -> NDArray[np.int64]:
-        handed: dict[int, NDArray[np.int64]] = {}
+        drawn_above: dict[int, NDArray[np.int64]] = {}
         for level in self.spine.levels:
             drawn = {}
             for parent in range(len(families(self.spine, level)) - 1):
                 family, weighed = self.weighed[level, parent]
-                if handed:
-                    coarsest = family.draw(weighed, handed[parent], streams)
+                if drawn_above:
+                    coarsest = family.draw(weighed, drawn_above[parent], streams)
                 else:
                     coarsest = family.draw_roots(weighed, streams)
                 finest = family.refine(weighed, coarsest, streams)
                 first = int(families(self.spine, level)[parent])
                 drawn |= {first + k: row for k, row in enumerate(finest)}
-            handed = drawn
-        return np.stack([handed[k] for k in range(len(handed))])
+            drawn_above = drawn
+        return np.stack([drawn_above[k] for k in range(len(drawn_above))])
 
 
 def law(plan: Plan, spine: Spine) -> dict[bytes, float]:

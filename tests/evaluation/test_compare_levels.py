@@ -57,12 +57,15 @@ def laplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(config: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    workdir, told = tmp_path_factory.mktemp("work"), []
+    workdir, reported = tmp_path_factory.mktemp("work"), []
     result = compare_levels(
-        das.load(config), runs=RUNS, workdir=workdir, progress=lambda stage, done, of: told.append((stage, done, of))
+        das.load(config),
+        runs=RUNS,
+        workdir=workdir,
+        progress=lambda stage, done, of: reported.append((stage, done, of)),
     )
     assert list(workdir.iterdir()) == []  # nothing is left of the runs
-    assert told == [("compare", done, 2 * RUNS) for done in range(2 * RUNS + 1)]
+    assert reported == [("compare", done, 2 * RUNS) for done in range(2 * RUNS + 1)]
     return result
 
 
@@ -204,14 +207,14 @@ def test_page_and_text(found: dict[str, Any]) -> None:
         assert forbidden not in page
     assert page.count('<svg class="chart"') == 4
     assert len(set(part.split('"')[0] for part in page.split(' id="')[1:])) == page.count(' id="')
-    for said in ("as confidential as the data", "Privacy is matched", "policy irreducible", "proved", "sharper"):
-        assert said in page
+    for words in ("as confidential as the data", "Privacy is matched", "policy irreducible", "proved", "sharper"):
+        assert words in page
     assert "dashed bar" not in page
     assert text.startswith("COMPARISON: 2 runs")
     assert "congenial, matched: proved" in text
 
 
-def test_no_ledger_hears_of_it(found: dict[str, Any], config: Path) -> None:
+def test_no_ledger_is_touched(found: dict[str, Any], config: Path) -> None:
     assert not (config.parent / "ledger.sqlite").exists()
 
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from das.evaluation.bins import POPULATION_EDGES, bin_names, by_population, mean_by_population
 from das.evaluation.metrics import (
     absolute_error_quantile,
-    absolute_outlier_share,
     errors_of,
     mae,
     relative_outlier_share,
@@ -132,7 +131,6 @@ def test_means_by_population_leave_out_what_is_not_defined():
 
 def test_outliers_are_beyond_the_limit_and_not_at_it():
     assert relative_outlier_share([105, 106], [100, 100]) == 0.5
-    assert absolute_outlier_share([105, 106], [100, 100], beyond=5, unlisted=2) == 0.25
 
 
 def test_a_cell_needs_both_numbers():

@@ -42,14 +42,14 @@ def changed(config: Path, name: str, *changes: tuple[str, str]) -> Path:
 
 @pytest.fixture(scope="module")
 def comparison(config, tmp_path_factory) -> tuple[dict, Counter, list[tuple[int, int]]]:
-    """The starter, the same under another name, and one with ten times the budget; and what the engine was asked."""
+    """The starter, the same under another name, and one with ten times the budget; and what the runner was asked."""
     plans = {
         "starter": load(config),
         "renamed": load(changed(config, "renamed", ('name = "example"', 'name = "other"'))),
         "generous": load(changed(config, "generous", ('epsilon = "2"', 'epsilon = "20"'))),
     }
     asked: Counter = Counter()
-    told = []
+    reported = []
 
     class Recording:
         def run(self, plan, out, **options):
@@ -59,9 +59,9 @@ def comparison(config, tmp_path_factory) -> tuple[dict, Counter, list[tuple[int,
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "find_runner", Recording)
         workdir = tmp_path_factory.mktemp("work")
-        found = compare(plans, RUNS, workdir=workdir, progress=lambda stage, done, of: told.append((done, of)))
+        found = compare(plans, RUNS, workdir=workdir, progress=lambda stage, done, of: reported.append((done, of)))
     assert list(workdir.iterdir()) == []
-    return found, asked, told
+    return found, asked, reported
 
 
 def test_plans_that_measure_the_same_share_the_measurements(comparison):
@@ -92,11 +92,11 @@ def test_it_says_that_it_is_a_simulation(comparison):
     json.dumps(found, allow_nan=False)
 
 
-def test_no_ledger_of_the_data_hears_of_it(config, comparison):
+def test_the_ledger_of_the_data_is_not_touched(config, comparison):
     assert not (config.parent / "ledger.sqlite").exists()
 
 
-def test_progress_is_told_plan_by_plan(comparison):
+def test_progress_is_reported_plan_by_plan(comparison):
     assert comparison[2] == [(done, 3 * RUNS) for done in range(3 * RUNS + 1)]
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -20,6 +23,7 @@ from das.table.independence import IndependenceSampler
 from das.table.quotient import TableSampler
 from das.table.systems import agrees, public_start
 
+PUBLISHED = Path(__file__).resolve().parents[1] / "data" / "vectors" / "sex_by_age.json"
 MARGINS = TableFacts(cells=6, invariants=margin_invariants((2, 3), [(0,), (1,)]), values=(5, 4, 3, 2, 4), records=9)
 TABLE = (2, 1, 2, 1, 1, 2)
 NOISE = DiscreteLaplace(2)
@@ -162,14 +166,18 @@ def test_autocorrelation_time_of_a_known_series() -> None:
 
 
 def test_acceptance_on_the_example() -> None:
-    """At proposals of 0.6 between 0.7 and 1.8 % depending on the solved cells; more than at 0.5 and at 0.8."""
+    """The published 1.68 % at 0.6; 0.7 to 1.9 % by solved cells, and more at 0.6 or 0.65 than at 0.5 and 0.8."""
     start = TableSampler(SEX_BY_AGE, NOISE).given(COUNTS).draw(streams().bundle([("", "", "", "")]), 1)[0, 0]
-    found = {}
+    accepted = {}
     for name, solved in SOLVED.items():
         for scale in ("2", "5/3", "20/13", "5/4"):
             chain = IndependenceSampler(SEX_BY_AGE, NOISE, DiscreteLaplace(scale), solved).given(COUNTS)
-            found[name, scale] = chain.run(streams(), 100_000, start).acceptance
-        assert 0.007 <= found[name, "5/3"] <= 0.018
-        assert max(found[name, "5/3"], found[name, "20/13"]) > max(found[name, "2"], found[name, "5/4"])
+            accepted[name, scale] = chain.run(streams(), 100_000, start).acceptance
+        assert 0.007 <= accepted[name, "5/3"] <= 0.019
+        assert max(accepted[name, "5/3"], accepted[name, "20/13"]) > max(accepted[name, "2"], accepted[name, "5/4"])
     first = next(iter(SOLVED))
-    assert found[first, "5/3"] == max(found[name, "5/3"] for name in SOLVED)  # large cells solved for
+    peak = json.loads(PUBLISHED.read_text(encoding="utf-8"))["expected"]["mis_acceptance_peak"]
+    assert peak["proposal"] == 0.6
+    # Eight runs with other keys gave 1.48 to 1.75 %: the chain is sticky, so its runs spread by 0.1 to 0.2 points.
+    assert accepted[first, "5/3"] == pytest.approx(peak["about"], abs=0.003)
+    assert accepted[first, "5/3"] == max(accepted[name, "5/3"] for name in SOLVED)  # large cells solved for

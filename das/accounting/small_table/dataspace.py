@@ -1,7 +1,7 @@
-"""All data sets that agree with what is public about a small table, and how far apart they are.
+"""Enumeration of all data sets that agree with the public facts of a small table, and their distances.
 
 The public facts t are linear invariants with their published values, inequalities, and structural zeros. Everything
-here is by enumeration and exact: the oracle for what is known in closed form, and the answer where nothing is.
+here is exact, by enumeration: an oracle for closed forms, and the answer where there is none.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def semi_adjacency(facts: TableFacts) -> int:
 
 
 def refuse_if_large(count: int, what: str) -> None:
-    """Say so when there is too much to write out."""
+    """Raise if there are too many items to enumerate."""
     if count > ENUMERATION_LIMIT:
         raise ConfigError(
             Problem(

@@ -1,6 +1,6 @@
 """Moves under any small system of linear invariants, by enumeration.
 
-A *move* is what the histogram may change by while the invariants stay as published. Records are substituted, never
+A *move* is a change of the histogram that keeps the published invariants. Records are substituted, never
 added or removed, so every move sums to zero. Only the invariants matter here, not their published values.
 ``moves.md`` has the definitions and what is proved.
 """
@@ -20,7 +20,6 @@ from das.accounting.small_table.dataspace import Moves, Row, TableFacts, refuse_
 __all__ = [
     "irreducible_moves",
     "irreducible_relabellings",
-    "move_rank",
     "net_moves",
     "record_classes",
     "sensitivity",
@@ -28,7 +27,7 @@ __all__ = [
 
 
 def record_classes(facts: TableFacts) -> tuple[tuple[int, ...], ...]:
-    """Group cells that no invariant tells apart: within a group one record can change alone.
+    """Group cells that no invariant separates: within a group one record can change alone.
 
     Examples
     --------
@@ -67,7 +66,7 @@ def net_moves(facts: TableFacts, size: int) -> Moves:
 
 
 def irreducible_relabellings(facts: TableFacts, size: int) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Changes of class, at most `size` of them, that keep the invariants together and in no smaller part.
+    """Changes of class, at most `size` of them, that keep the invariants together, while no proper subset does.
 
     Each is a tuple of (class before, class after), classes numbered as in `record_classes`; a change inside one class
     is irreducible alone and is given as ``((k, k),)`` when the class has two cells.
@@ -133,17 +132,6 @@ def sensitivity(moves: Moves, workload: npt.ArrayLike | None = None) -> tuple[in
     )
 
 
-def move_rank(moves: Moves) -> int:
-    """Dimension of the space the moves span: how many numbers the invariants leave free.
-
-    Examples
-    --------
-    >>> move_rank(np.array([[1, -1, 0], [0, 1, -1], [1, 0, -1]]))
-    2
-    """
-    return int(np.linalg.matrix_rank(moves)) if len(moves) else 0
-
-
 def _vector(cells: int, gained: Counter[int], lost: Counter[int]) -> Row:
     vector = [0] * cells
     for cell, count in gained.items():
@@ -160,10 +148,10 @@ def _sorted_moves(cells: int, found: set[Row]) -> Moves:
 
 
 def _splits(shifts: list[Row]) -> bool:
-    """Tell whether a proper part of these shifts, which together sum to zero, sums to zero already."""
-    # a part or its complement contains the last shift, so parts of the others are enough
+    """Return whether a proper subset of these shifts, which together sum to zero, sums to zero already."""
+    # a subset or its complement contains the last shift, so subsets of the others are enough
     return any(
-        not any(map(sum, zip(*part, strict=True)))
+        not any(map(sum, zip(*subset, strict=True)))
         for size in range(1, len(shifts))
-        for part in combinations(shifts[:-1], size)
+        for subset in combinations(shifts[:-1], size)
     )

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations, permutations, product
-from math import comb, factorial
 
 import numpy as np
 
 from das.accounting.small_table.dataspace import Moves, Row
 from das.errors import ConfigError, InfeasibleError, Problem
 
-__all__ = ["cycle_count", "cycle_moves", "margin_invariants", "one_way_adjacency_upper", "two_way_adjacency"]
+__all__ = ["cycle_moves", "margin_invariants", "two_way_adjacency"]
 
 
 def cycle_moves(rows: int, columns: int, q: int) -> Moves:
@@ -37,19 +36,6 @@ def cycle_moves(rows: int, columns: int, q: int) -> Moves:
                     table[around[(step + 1) % q], some_columns[step]] -= 1
                 found.add(tuple(table.ravel().tolist()))
     return np.array(sorted(found), dtype=np.int64).reshape(len(found), rows * columns)
-
-
-def cycle_count(rows: int, columns: int, q: int) -> int:
-    """Number of moves `cycle_moves` gives: choose the rows and columns, then one of ``q! (q-1)! / 2`` cycles, twice.
-
-    Examples
-    --------
-    >>> cycle_count(3, 4, 2), cycle_count(3, 4, 3), cycle_count(4, 4, 3)
-    (36, 48, 192)
-    """
-    if q < 2:
-        return 0
-    return comb(rows, q) * comb(columns, q) * factorial(q) * factorial(q - 1)
 
 
 def two_way_adjacency(row_totals: Sequence[int], column_totals: Sequence[int]) -> int:
@@ -74,17 +60,6 @@ def two_way_adjacency(row_totals: Sequence[int], column_totals: Sequence[int]) -
     if len(rows) > 1 and len(columns) > 1 and rows[0] + columns[0] <= n - 1:
         return 3
     return 2 if len(rows) > 1 or len(columns) > 1 else 0
-
-
-def one_way_adjacency_upper(attributes: int) -> int:
-    """Upper bound on a(t) for public one-way margins of a table with this many attributes: one compensator for each.
-
-    Examples
-    --------
-    >>> one_way_adjacency_upper(2), one_way_adjacency_upper(3)
-    (3, 4)
-    """
-    return attributes + 1
 
 
 def margin_invariants(shape: Sequence[int], kept: Sequence[Sequence[int]]) -> tuple[Row, ...]:

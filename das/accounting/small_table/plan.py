@@ -19,7 +19,7 @@ __all__ = ["TablePlan", "secret_pair_moves"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePlan:
-    """What is public about a table, what is asked of it, and what is measured.
+    """The public facts of a table, its workloads, and what is measured.
 
     Parameters
     ----------
@@ -61,15 +61,15 @@ class TablePlan:
             raise ConfigError(problems)
 
     def ball(self, radius: int) -> tuple[Move, ...]:
-        """Everything at most `radius` records can do while the invariants stay."""
+        """All changes of at most `radius` records that keep the invariants."""
         return self.seen(net_moves(self.facts, radius), f"at most {radius} people change, nothing public changes")
 
     def irreducible(self, size: int) -> tuple[Move, ...]:
-        """What at most `size` records can do that no smaller part of them could do alone."""
+        """Changes of at most `size` records that keep the invariants only together."""
         return self.seen(irreducible_moves(self.facts, size), f"up to {size} people who need each other change")
 
     def seen(self, moves: Moves, words: str) -> tuple[Move, ...]:
-        """Give the moves as changes of the answers; moves that no answer tells apart are given once."""
+        """Return the moves as changes of the answers; moves with equal changes are returned once."""
         answers = {pair: moves @ np.array(rows, dtype=np.int64).T for pair, rows in self.workloads.items()}
         distinct: dict[tuple[tuple[int, ...], ...], Move] = {}
         for index, move in enumerate(moves):

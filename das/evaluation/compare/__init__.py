@@ -1,4 +1,4 @@
-"""``das compare``: the example table, a config's data, or a run's; found, written as a page, laid out as text."""
+"""``das compare``: compare methods on the example table, on the data of a config, or on those of a run."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def compare(
     out : Path, optional
         Where to write the page; not for a run.
     epsilon, runs
-        What all are matched to, and how often each is drawn.
+        The effective epsilon to which all are matched, and the number of draws of each.
     options, progress
-        Of the engine.
+        Options and progress callback of the runner.
 
     Returns
     -------
     tuple
-        What was found, as plain data, and the same as text.
+        The result as plain data, and the same as text.
     """
     # Kernels are compiled when they are first loaded, so only what is asked for is loaded.
     if source is None:

@@ -1,8 +1,8 @@
-"""How far from the truth: raw noise, post-processing by least squares, and conditioning, at the same effective privacy.
+"""Comparison on the example table: distance from the truth of three methods at the same effective privacy.
 
-Conditioned noise is not as private as the same noise without conditions: the normaliser depends on the data (theorem
-5.4 of the specification, `das.accounting.conditioning.conditioned_geometric`). Each contender's noise is therefore
-scaled so that its bound for one record that changes within a class is the same.
+The methods are raw noise, least squares after it, and conditioned noise. Conditioning costs privacy: the normaliser
+depends on the data (theorem 5.4 of the specification, `das.accounting.conditioning.conditioned_geometric`). Each
+method's noise is therefore scaled so that the bound for one record that changes within a class is the same.
 """
 
 from __future__ import annotations
@@ -117,12 +117,12 @@ def compare_example(*, epsilon: Rational = "1", runs: int = 300, steps: int = 20
     runs : int
         Tables of each contender.
     steps : int
-        Proposals of each run of the paper's chain.
+        Proposals of each run of the independence sampler.
 
     Returns
     -------
     dict
-        Plain data: ``contenders``, and what the paper's chain did.
+        Plain data: ``contenders``, and the acceptance and traces of the independence sampler.
     """
     epsilon = positive_rational(epsilon, "epsilon")
     if runs < 2 or steps < 2:
@@ -166,7 +166,7 @@ def post_processed(noisy: NDArray[np.int64], variance: float) -> NDArray[np.int6
     )
     detailed, cells = parse_query(schema, "detailed"), np.arange(len(COUNTS))
     found = []
-    with threadpool_limits(limits=1):  # on matrices this small threads only wait for one another
+    with threadpool_limits(limits=1):  # threads slow down matrices this small
         for row in noisy:
             measured = (Measured(query=detailed, values=row[None], variance=variance),)
             family = FamilyProblem(
@@ -177,7 +177,7 @@ def post_processed(noisy: NDArray[np.int64], variance: float) -> NDArray[np.int6
 
 
 def _chain(streams: Streams, law: TableLaw, cell: Fraction, steps: int) -> dict[str, Any]:
-    """Run the paper's sampler: acceptance by proposal and solved cells, and two traces of the distance to the truth."""
+    """Run the independence sampler: acceptance by proposal and solved cells, and two traces of the distance."""
     noise = DiscreteLaplace(1 / cell)
     equilibrium = law.draw(streams.bundle([("compare", "", "start", "")]), 1)[0, 0]
     acceptance = [

