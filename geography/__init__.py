@@ -8,7 +8,6 @@ a crosswalk file (`read_crosswalk`); branches may skip levels or end early. `Are
 from geography.areas import Areas, read_areas
 from geography.crosswalk import from_edges, from_wide, read_crosswalk
 from geography.geocode import from_geocodes
-from geography.graph import common_ancestor, path_to_root, to_networkx
 from geography.problem import Problem, ProblemsFound
 from geography.reading import column_names, read_text_columns
 from geography.spine import Spine, Tier
@@ -20,13 +19,10 @@ __all__ = [
     "Spine",
     "Tier",
     "column_names",
-    "common_ancestor",
     "from_edges",
     "from_geocodes",
     "from_wide",
-    "path_to_root",
     "read_areas",
     "read_crosswalk",
     "read_text_columns",
-    "to_networkx",
 ]

@@ -27,7 +27,7 @@ PEERS: dict[str, Solvers] = {
 }
 """Of PIQP, Clarabel, OSQP and SCS the fastest that reaches the gap on such families.
 
-Sparse sums suit the interior point. With a dense curvature for each child it takes minutes, and SCS, at tolerances that
+Sparse sums suit the interior point. With a dense Hessian for each child it takes minutes, and SCS, at tolerances that
 it needs for sums to hold, takes seconds.
 """
 
@@ -40,9 +40,9 @@ def rows(
 ) -> list[dict[str, Any]]:
     """Return one row for each use of information, number of children, and limits or none.
 
-    Ours is all of :func:`das.estimation.solvers.active_set.solve_families`, its certificate included; cvxpy's is the chained and
-    support-restricted reference with the fastest solver, its compilation included, as each family is a program of its
-    own. Linear algebra has one thread, as in the pipeline.
+    Ours is all of :func:`das.estimation.solvers.active_set.solve_families`, its certificate included; cvxpy's is the
+    chained and support-restricted reference with the fastest solver, its compilation included, as each family is a
+    program of its own. Linear algebra has one thread, as in the pipeline.
     """
     found = []
     with threadpool_limits(limits=1):
@@ -87,7 +87,7 @@ def _row(families: list[FamilyProblem], information: str, coupled: bool, repetit
 
 
 def _seconds(call: Callable[[], object], at_least: float = 0.02) -> float:
-    """Return CPU seconds of one call, over calls that take long enough for the clock to tell."""
+    """Return CPU seconds of one call, averaged over enough calls for the timer's resolution."""
     calls, seconds, start = 0, 0.0, process_time()
     while seconds < at_least:
         call()

@@ -1,8 +1,8 @@
-"""What a run of another size would take: costs measured on generated states, carried on to a country and to n workers.
+"""Forecast the cost of a run of another size from costs measured on generated states, for any number of workers.
 
-Each step of a stage is measured in CPU seconds on states of two sizes or more. A step that works on a level costs a
-fixed part and a part per geounit of that level; all other steps, and the driver's own work, a fixed part and a part per
-block. With n workers a step takes its work divided by n, or by the number of pieces it comes in where those are fewer;
+Each step of a stage is measured in CPU seconds on states of two sizes or more. The cost of a step that works on a level
+is a constant plus an amount per geounit of that level; that of all other steps, and of the driver, a constant plus an
+amount per block. With n workers a step takes its work divided by n, or by its number of pieces where those are fewer;
 steps that wait for one another follow one another. The driver's work is done by the driver alone.
 """
 
@@ -51,7 +51,7 @@ class StageCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Projection:
-    """What a run is expected to take, and from what that was concluded."""
+    """The expected cost of a run, and the measurements and assumptions behind it."""
 
     blocks: int
     workers: int
@@ -120,7 +120,7 @@ class Projection:
 
 
 def project(plan: Plan, runs: Sequence[Run], *, blocks: int = NATION, workers: int = 1) -> Projection:
-    """Carry measured runs on to another size.
+    """Extrapolate measured runs to another size.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def project(plan: Plan, runs: Sequence[Run], *, blocks: int = NATION, workers: i
     like = {level: _counterpart(plan.levels, level, largest) for level in plan.levels}
     numbers = {level: numbers_per_unit(plan.at(level)) for level in plan.levels}
     weight = {level: numbers[level] / largest["numbers_per_geounit"][like[level]] for level in plan.levels}
-    parts = {level: max(1, ceil(geounits[level] * numbers[level] / NUMBERS_PER_SHARD)) for level in plan.levels}
+    shards = {level: max(1, ceil(geounits[level] * numbers[level] / NUMBERS_PER_SHARD)) for level in plan.levels}
     per_unit = dict.fromkeys(plan.levels, 0.0)
     stages = []
     for stage, detail in largest["details"].items():
@@ -148,14 +148,14 @@ def project(plan: Plan, runs: Sequence[Run], *, blocks: int = NATION, workers: i
             of = _level_of(name, largest)
             if of is None:
                 line = _Line.through([(run["blocks"], step["cpu_seconds"]) for run, step in known])
-                pieces = parts[plan.levels[-1]] if name == "records" else detail["steps"][name]["calls"]
+                pieces = shards[plan.levels[-1]] if name == "records" else detail["steps"][name]["calls"]
                 took.append((line.at(blocks), pieces))
                 continue
             line = _Line.through([(run["geounits"][of], step["cpu_seconds"]) for run, step in known])
             for level in plan.levels:
                 if like[level] == of:
                     work = weight[level] * line.at(geounits[level])
-                    took.append((work, detail["steps"][name]["calls"] if stage == "publish" else parts[level]))
+                    took.append((work, detail["steps"][name]["calls"] if stage == "publish" else shards[level]))
                     per_unit[level] += 1000 * work / geounits[level]
         driver = _Line.through([(run["blocks"], _beside_steps(run["details"][stage])) for run in runs])
         stages.append(_cost(stage, took, driver.at(blocks), workers))
@@ -186,7 +186,7 @@ def _cost(stage: str, took: Sequence[tuple[float, int]], driver: float, workers:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A fixed part and a part per unit, neither negative."""
+    """A constant and a cost per unit, neither negative."""
 
     fixed: float
     each: float
@@ -196,9 +196,9 @@ class _Line:
 
     @classmethod
     def through(cls, points: Sequence[tuple[float, float]]) -> _Line:
-        """The line nearest to what was measured at these sizes, relatively."""
+        """Fit a line to the costs at these sizes by least squares of relative errors."""
         size, took = np.array(points, dtype=np.float64).T
-        if len(set(size.tolist())) == 1:  # one size tells nothing of a fixed part
+        if len(set(size.tolist())) == 1:  # one size does not determine the constant
             return cls(0.0, float(took.mean() / size[0]))
         weight = 1.0 / np.maximum(took, 1e-3)
         (fixed, each), _ = nnls(np.column_stack([weight, weight * size]), weight * took)
@@ -206,7 +206,7 @@ class _Line:
 
 
 def _beside_steps(detail: Mapping[str, Any]) -> float:
-    """The driver's part: what the process took beyond the steps, which all ran in it."""
+    """The driver's own CPU time: that of the process less that of the steps, which all ran in it."""
     steps = sum(float(step["cpu_seconds"]) for step in detail["steps"].values())
     return max(0.0, float(detail["cpu_seconds"]) - steps)
 
@@ -220,13 +220,13 @@ def _geounits(levels: Sequence[str], blocks: int) -> dict[str, int]:
     """As many as generated states of that size have together; other levels lie evenly between their neighbours."""
     states = max(1, round(blocks / BLOCKS_PER_STATE))
     groups = max(1, round(blocks / states / BLOCKS_PER_GROUP))
-    tracts = max(1, round(groups / sum(chance * n for n, chance in enumerate(GROUPS_PER_TRACT, start=1))))
+    tracts = max(1, round(groups / sum(probability * n for n, probability in enumerate(GROUPS_PER_TRACT, start=1))))
     counties = max(min(3, tracts), round(tracts / TRACTS_PER_COUNTY))
-    each = {"state": 1, "county": counties, "tract": tracts, "block_group": groups}
-    known = {level: states * each[level] for level in levels if level in each} | {levels[-1]: blocks}
+    per_state = {"state": 1, "county": counties, "tract": tracts, "block_group": groups}
+    known = {level: states * per_state[level] for level in levels if level in per_state} | {levels[-1]: blocks}
     known.setdefault(levels[0], 1)
-    at = [levels.index(level) for level in levels if level in known]
-    logs = np.interp(range(len(levels)), at, [np.log(known[levels[i]]) for i in at])
+    positions = [levels.index(level) for level in levels if level in known]
+    logs = np.interp(range(len(levels)), positions, [np.log(known[levels[i]]) for i in positions])
     return {level: round(float(np.exp(log))) for level, log in zip(levels, logs, strict=True)}
 
 
@@ -262,8 +262,10 @@ def measure_states(sizes: Sequence[int] = CALIBRATION) -> list[dict[str, Any]]:
         command = [sys.executable, "-c", program, "bench", "state", "--json", "--blocks", str(blocks)]
         ended = subprocess.run(command, capture_output=True, check=False)
         if ended.returncode:
-            said = ended.stderr.decode(errors="replace").strip().splitlines()
-            raise UsageError(Problem("das bench state", said[-1] if said else "failed", "run it by itself to see why"))
+            lines = ended.stderr.decode(errors="replace").strip().splitlines()
+            raise UsageError(
+                Problem("das bench state", lines[-1] if lines else "failed", "run it by itself to see why")
+            )
         found.append(json.loads(ended.stdout))
     return found
 

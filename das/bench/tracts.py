@@ -1,4 +1,4 @@
-"""The tracts of a county that never existed, as one family: production's queries and noise, or linear estimates too."""
+"""The tracts of a generated county as one family: production's queries and noise, or linear estimates too."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _limits(plan: Plan, truth: Ints, facilities: Ints) -> tuple[Limits, ...]:
     total, hhgq = parse_query(plan.schema, "total"), parse_query(plan.schema, "hhgq")
     known = total.answer(truth)
     upper = np.where(facilities > 0, 99_999 * facilities, 0)
-    upper[:, 0] = NO_LIMIT  # households are no facility
+    upper[:, 0] = NO_LIMIT  # a household is not a facility
     return (Limits(query=total, lower=known, upper=known), Limits(query=hhgq, lower=facilities, upper=upper))
 
 
@@ -103,7 +103,7 @@ def _estimates(
     cells: Ints,
     rng: np.random.Generator,
 ) -> Quadratic:
-    """Pool what blocks say of block groups and these of tracts, as the up-sweep does."""
+    """Combine the estimates of blocks into block groups and those into tracts, as the up-sweep does."""
     basis = Basis.of(plan.schema, [each.query for each in plan.measurements] + list(plan.limited_queries))
     tract_of = np.zeros(int(group[-1]) + 1, dtype=np.int64)
     tract_of[group] = tract

@@ -1,6 +1,6 @@
-"""The two sides of the wall, as folders.
+"""The folder of a run: what may be published, and what stays confidential.
 
-Estimation and everything after it is handed the :class:`ReleaseFolder` alone, which knows no path to the other side.
+Estimation and all later stages receive the :class:`ReleaseFolder` alone, which holds no path to the confidential side.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class ConfidentialFolder:
 
     @property
     def salt(self) -> Path:
-        """The salt of what is published about the input; it stays for auditors."""
+        """The salt of the input's published hash; it is kept for auditors."""
         return self.path / "commitment.salt"
 
     @property
@@ -137,7 +137,7 @@ class Layout:
 
     @property
     def run(self) -> Path:
-        """Which run this folder belongs to, so that the same command continues it."""
+        """The identity of the run in this folder, so that the same command continues it."""
         return self.root / "run.json"
 
     @property

@@ -130,7 +130,7 @@ def test_rhode_island_runs_through_and_reports(config: Path, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_rhode_island_drawn_to_conform(tmp_path: Path) -> None:
-    """The congenial engine: 16 cells at every level, the state's total exact."""
+    """The congenial method: 16 cells at every level, the state's total exact."""
     text = config_text()
     start, end = text.index("[strategy.queries.all]"), text.index("[[invariant]]")
     text = text[:start] + '[strategy.queries.all]\ndetailed = "1"\n\n' + text[end:]

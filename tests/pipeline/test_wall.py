@@ -144,16 +144,16 @@ def test_a_count_shows_in_no_text_of_the_run_and_in_no_name(planted: tuple[Path,
         ("people.csv", f"N13,f,{PLANTED}\n", None),  # an unknown label is named, as it is no count
         ("counts.csv", f"village,sex,age,count\nN13,f,65+,-{PLANTED}\n", "'count' is negative"),
         ("counts.csv", f"village,sex,age,count\nN13,f,65+,{PLANTED}.5\n", "'count' is not a whole number"),
-        ("counts.csv", f"village,sex,age,count\nN13,f,65+,{PLANTED}e\n", "'count' is missing or no number"),
+        ("counts.csv", f"village,sex,age,count\nN13,f,65+,{PLANTED}e\n", "'count' is missing or not a number"),
         ("counts.csv", f"village,sex,age,count\nN13,f,65+,{PLANTED},1\n", "another number of fields"),
     ],
 )
-def test_a_count_shows_in_no_complaint_about_it(
+def test_a_count_shows_in_no_message_about_it(
     file: str, rows: str, reason: str | None, starter: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     if reason is None:
         plant(starter)
-        rows, reason = "N13,f,ancient\n", "'ancient' is no value of 'age'"
+        rows, reason = "N13,f,ancient\n", "'ancient' is not a value of 'age'"
         with (starter.parent / file).open("a") as people:
             people.write(rows)
     else:
@@ -194,7 +194,7 @@ def test_no_damage_to_a_file_makes_a_message_quote_it(name: str, starter: Path) 
     assert all(name in message and not shows(message.encode()) for message in messages)
 
 
-def test_a_count_shows_in_no_complaint_about_a_bound_that_it_breaks(
+def test_a_count_shows_in_no_message_about_a_bound_that_it_breaks(
     starter: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     plant(starter)
