@@ -162,9 +162,18 @@ def until(what: Callable[[], object], seconds: float = 60) -> None:
 
 
 def test_a_job_server_gives_the_same_bytes_and_leaves_nothing_behind(
-    country: World, tmp_path: Path, tree: Tree
+    country: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tree: Tree
 ) -> None:
-    das.run(country.plan, out=tmp_path / "out", testing_key="country", options=EMBEDDED)
+    """Also where the current folder of the workers is another, and the output folder is named by a relative path."""
+    process = preflight.ReportWorker.process
+
+    def elsewhere(self: preflight.ReportWorker, number: int) -> Iterator[tuple[int, int]]:
+        os.chdir("/")
+        return process(self, number)
+
+    monkeypatch.setattr(preflight.ReportWorker, "process", elsewhere)
+    monkeypatch.chdir(tmp_path)
+    find_runner().run(country.plan, Path("out"), testing_key="country", options=EMBEDDED)
     assert tree(tmp_path / "out" / "release") == tree(country.release)
     assert {path.name for path in (tmp_path / "out").iterdir()} == {path.name for path in country.out.iterdir()}
 
@@ -199,21 +208,6 @@ def test_workers_that_do_not_see_the_folder(starter: Path, tmp_path: Path, monke
     with pytest.raises(UsageError, match=r"does not see the output folder .*out; choose a folder that this machine"):
         das.run(das.load(starter), out=tmp_path / "out", options=EMBEDDED)
     assert not (starter.parent / "ledger.sqlite").exists()
-
-
-def test_workers_whose_current_folder_is_another(
-    country: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tree: Tree
-) -> None:
-    process = preflight.ReportWorker.process
-
-    def elsewhere(self: preflight.ReportWorker, number: int) -> Iterator[tuple[int, int]]:
-        os.chdir("/")
-        return process(self, number)
-
-    monkeypatch.setattr(preflight.ReportWorker, "process", elsewhere)
-    monkeypatch.chdir(tmp_path)
-    find_runner().run(country.plan, Path("out"), testing_key="country", options=EMBEDDED)
-    assert tree(tmp_path / "out" / "release") == tree(country.release)
 
 
 def test_workers_of_other_versions(tmp_path: Path) -> None:
@@ -287,7 +281,7 @@ def test_a_worker_exits_when_its_token_is_gone(tmp_path: Path) -> None:
     assert ended.wait(10)
 
 
-def test_a_worker_exits_with_its_parent() -> None:
+def test_a_worker_ends_with_its_parent() -> None:
     code = (
         "import time, pipelines.workers.lifetime as l; l.exit_when_run_ends(None); print(1, flush=True); time.sleep(99)"
     )

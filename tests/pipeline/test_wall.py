@@ -294,7 +294,7 @@ def test_the_key_does_not_travel_with_the_pipeline(country: World, tmp_path: Pat
 
 
 def test_what_is_published_of_the_input_is_salted(starter: Path, tmp_path: Path) -> None:
-    """A plain hash of the records, or of a ledger entry that holds one, would let a guess of a record be checked."""
+    """A plain hash of the records, or of a ledger entry that holds one, would let anyone test a candidate record."""
     out = tmp_path / "out"
     find_runner().run(das.load(starter), out, upto="measure")
     published = json.loads((out / "release" / "measurements" / "_committed.json").read_bytes())
@@ -308,12 +308,12 @@ def test_what_is_published_of_the_input_is_salted(starter: Path, tmp_path: Path)
     ]
     entries = Ledger.open(starter.parent / "ledger.sqlite").entries()
     of_plain = hashlib.sha256(plain.hex().encode())
-    guesses = {plain.hex(), of_plain.hexdigest()}
-    assert not guesses & {entry.input_digest for entry in entries}
+    candidates = {plain.hex(), of_plain.hexdigest()}
+    assert not candidates & {entry.input_digest for entry in entries}
     assert entries[-1].input_digest == hmac.new(salt, of_plain.digest(), hashlib.sha256).hexdigest()
     public = b"".join(path.read_bytes() for path in (out / "release").rglob("*") if path.is_file())
     assert plain not in public
-    assert not any(guess.encode() in public for guess in guesses)
+    assert not any(candidate.encode() in public for candidate in candidates)
 
 
 # -- who may enter -----------------------------------------------------------------------------------------------------
