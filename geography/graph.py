@@ -14,7 +14,7 @@ from geography.problem_list import Source, listed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """What a file says: one claim is "this unit, of this level, lies in that parent".
+    """The rows of a crosswalk: one claim is "this unit, of this level, lies in that parent".
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ __all__ = ["rows"]
 
 CHILDREN = (4, 16, 64)
 FAMILIES = {"level": 4, "full": 1}
-"""How many families are solved: together by ours, one by one by cvxpy, to which each is a program of its own."""
+"""How many families are solved: together by our solver, one by one by cvxpy, which takes one program at a time."""
 GAP = 1e-6
 PEERS: dict[str, Solvers] = {
     "level": (("PIQP", {}),),
@@ -60,7 +60,7 @@ def _row(families: list[FamilyProblem], information: str, coupled: bool, repetit
     ours = solve_families(families)  # compiles, the first time
     best = [objective(family, found.x) for family, found in zip(families, ours, strict=True)]
     theirs = [objective(family, solve(family, peer).x) for family in families]
-    off = max((value / least - 1.0 for value, least in zip(theirs, best, strict=True)), key=abs)
+    excess = max((value / least - 1.0 for value, least in zip(theirs, best, strict=True)), key=abs)
     our_times, peer_times = [], []
     for _ in range(repetitions):
         peer_times.append(_seconds(lambda: [solve(family, peer) for family in families]) / many)
@@ -72,8 +72,8 @@ def _row(families: list[FamilyProblem], information: str, coupled: bool, repetit
         "peer": median(peer_times),
         "ratio": median(peer_times) / median(our_times),
         "unit": "CPU seconds per family",
-        "checked": f"{'same' if abs(off) <= GAP else 'NOT the same'} optimum: cvxpy's objective differs from ours by "
-        f"{off:+.1e} of it; ours is certified to {gap:.1e}",
+        "checked": f"{'same' if abs(excess) <= GAP else 'NOT the same'} optimum: cvxpy's objective differs from ours by "
+        f"{excess:+.1e} of it; ours is certified to {gap:.1e}",
         "children": children,
         "families": many,
         "cells": [len(family.cells) for family in families],

@@ -76,22 +76,22 @@ class Projection:
 
     @property
     def cpu_hours(self) -> float:
-        """What the run costs where only work is paid for."""
+        """CPU hours: the cost where only work is paid for."""
         return self.cpu_seconds / 3600
 
     @property
     def worker_hours(self) -> float:
-        """What the run costs where workers are paid for while they wait."""
+        """Worker hours: the cost where workers are paid for while they wait."""
         return self.workers * self.seconds / 3600
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, for machines."""
+        """Return all values as plain data."""
         totals = {"seconds": self.seconds, "cpu_hours": self.cpu_hours, "worker_hours": self.worker_hours}
         measured = [{"blocks": blocks, "cpu_seconds": cpu} for blocks, cpu in self.measured]
         return totals | asdict(self) | {"stages": [asdict(stage) for stage in self.stages], "measured": measured}
 
     def text(self) -> str:
-        """The same for people."""
+        """Return the forecast as a table for the terminal."""
         ran = ", ".join(f"{blocks:,} blocks ({cpu:.0f} CPU s)" for blocks, cpu in self.measured)
         lines = [
             f"Scale: {self.blocks:,} blocks with {self.workers} workers",
@@ -114,7 +114,7 @@ class Projection:
             f"memory    {self.worker_gb:.1f} GB a worker, whatever the size; {self.in_memory_gb:.1f} GB in one process",
             f"disk      {self.disk_gb:,.1f} GB of release",
             f"measured  {ran}",
-            *(f"{'assumed' if not at else '':<10}{what}" for at, what in enumerate(self.extrapolated)),
+            *(f"{'assumed' if not i else '':<10}{assumption}" for i, assumption in enumerate(self.extrapolated)),
         ]
         return "\n".join(lines)
 
@@ -142,7 +142,7 @@ def project(plan: Plan, runs: Sequence[Run], *, blocks: int = NATION, workers: i
     per_unit = dict.fromkeys(plan.levels, 0.0)
     stages = []
     for stage, detail in largest["details"].items():
-        took: list[tuple[float, int]] = []  # the work of each step, and in how many pieces it comes
+        took: list[tuple[float, int]] = []  # the work of each step, and its number of pieces
         for name in detail["steps"]:
             known = [(run, steps[name]) for run in runs if name in (steps := run["details"][stage]["steps"])]
             of = _level_of(name, largest)
@@ -217,7 +217,7 @@ def _level_of(step: str, run: Run) -> str | None:
 
 
 def _geounits(levels: Sequence[str], blocks: int) -> dict[str, int]:
-    """As many as generated states of that size have together; other levels lie evenly between their neighbours."""
+    """Number of geounits per level: that of generated states of this size; other levels are interpolated."""
     states = max(1, round(blocks / BLOCKS_PER_STATE))
     groups = max(1, round(blocks / states / BLOCKS_PER_GROUP))
     tracts = max(1, round(groups / sum(probability * n for n, probability in enumerate(GROUPS_PER_TRACT, start=1))))
@@ -231,7 +231,7 @@ def _geounits(levels: Sequence[str], blocks: int) -> dict[str, int]:
 
 
 def _counterpart(levels: Sequence[str], level: str, run: Run) -> str:
-    """The measured level that a level is taken to be like: its namesake, or as near to the leaves or the top."""
+    """The measured level whose cost a level is assumed to have: its namesake, or as near to the leaves or the top."""
     measured: list[str] = list(run["geounits"])
     if level in measured:
         return level
@@ -255,7 +255,7 @@ def _assumptions(
 
 
 def measure_states(sizes: Sequence[int] = CALIBRATION) -> list[dict[str, Any]]:
-    """Run generated states, each in a process of its own, as a release is."""
+    """Run generated states, each in a new process, as a release is."""
     program = "from das.cli import main; main()"
     found = []
     for blocks in sizes:

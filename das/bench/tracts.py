@@ -24,9 +24,9 @@ _TRACT, _GROUP = 11, 12  # digits of their geocodes
 
 
 def tracts(children: int, *, coupled: bool, full: bool, seed: int = 1) -> FamilyProblem:
-    """Draw a family: ``coupled`` by exact totals and by group quarters that are there or not; ``full``: see below.
+    """Draw a family, ``coupled`` by exact totals and by bounds on group quarters, or not.
 
-    With full information the distance is that to estimates from tracts, block groups and blocks together.
+    With ``full`` information the objective is the distance to linear estimates from tracts, block groups and blocks.
 
     Examples
     --------
@@ -38,9 +38,9 @@ def tracts(children: int, *, coupled: bool, full: bool, seed: int = 1) -> Family
     plan = load(presets.folder() / "demo.toml")
     people = generate(blocks=children * _BLOCKS, people=children * _PEOPLE, seed=seed)
     tract, group = (_numbered(people, digits) for digits in (_TRACT, _GROUP))
-    here = tract < children
-    tract, group, facilities = tract[here], group[here], people.facilities[here]
-    blocks = _histograms(people, plan.schema.size)[here]
+    wanted = tract < children
+    tract, group, facilities = tract[wanted], group[wanted], people.facilities[wanted]
+    blocks = _histograms(people, plan.schema.size)[wanted]
     truth, parent = _sums(blocks, tract), blocks.sum(axis=0)
     cells = np.flatnonzero(parent)
     measured = _measured(plan, "tract", truth, rng)
@@ -76,12 +76,12 @@ def _sums(rows: Ints, into: Ints) -> Ints:
 
 
 def _measured(plan: Plan, level: str, truth: Ints, rng: np.random.Generator) -> tuple[Measured, ...]:
-    """Measure with noise of production's variances; its exact law does not matter here."""
+    """Measure with rounded normal noise of production's variances; the exact distribution does not matter here."""
     out = []
-    for each in plan.at(level):
-        answer, variance = each.query.answer(truth), each.mechanism.variance()
+    for planned in plan.at(level):
+        answer, variance = planned.query.answer(truth), planned.mechanism.variance()
         noise = np.rint(rng.normal(0.0, np.sqrt(variance), answer.shape)).astype(np.int64)
-        out.append(Measured(query=each.query, values=answer + noise, variance=variance))
+        out.append(Measured(query=planned.query, values=answer + noise, variance=variance))
     return tuple(out)
 
 

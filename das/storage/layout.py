@@ -84,7 +84,7 @@ class ReleaseFolder:
 
 @dataclass(frozen=True, slots=True)
 class ConfidentialFolder:
-    """What must stay inside, mode 0700."""
+    """What must stay confidential, mode 0700."""
 
     path: Path
 
@@ -110,7 +110,7 @@ class ConfidentialFolder:
 
 
 def make_root(folder: Path) -> None:
-    """Make the folder of a run, unless it is there: whoever may read the release may enter it, whatever the umask."""
+    """Make the folder of a run, unless it exists: mode 0755 whatever the umask, so that the release can be read."""
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not nearest.is_dir():
         raise UsageError(Problem(str(nearest), "is a file", "name a new folder with --out"))
@@ -127,12 +127,12 @@ class Layout:
 
     @property
     def release(self) -> ReleaseFolder:
-        """The public side."""
+        """The folder that may be published."""
         return ReleaseFolder(self.root / "release")
 
     @property
     def confidential(self) -> ConfidentialFolder:
-        """The confidential side."""
+        """The folder that must stay confidential."""
         return ConfidentialFolder(self.root / "confidential")
 
     @property

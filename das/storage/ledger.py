@@ -53,7 +53,7 @@ _TROUBLES = {
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The privacy ledger in one file. It holds no connection, so another process may be given it or inherit it.
+    """The privacy ledger in one file. It holds no connection, so it can be passed to another process.
 
     A charge stands from the moment it is reserved: a run that dies has spent its budget. Every method
     but `verify` raises BudgetError if the file is locked for longer than `wait_seconds`, cannot be written, is not a
@@ -143,11 +143,11 @@ class Ledger:
         return self._conclude(run_id, kind="commit", note=note, time=time)
 
     def give_back_undrawn(self, run_id: str, *, note: str = "", time: str | None = None) -> Entry:
-        """Give back the reservation of a run that drew no noise, for which the caller vouches; never after a commit."""
+        """Give back the reservation of a run that drew no noise, as the caller guarantees; never after a commit."""
         return self._conclude(run_id, kind="release", note=note, time=time)
 
     def raise_total(self, dataset: str, total: Fraction, reason: str, *, time: str | None = None) -> Entry:
-        """Raise the total budget of `dataset`, on the record."""
+        """Raise the total budget of `dataset`, as an entry with a reason."""
         with self._changing() as (connection, posted):
             if dataset not in posted.accounts:
                 raise self._error(f"data set {dataset!r} is not in the ledger", "the first reservation fixes its total")
@@ -193,7 +193,7 @@ class Ledger:
 
     @property
     def head(self) -> str:
-        """The last entry's hash. Published in a manifest, it lets anyone notice a ledger that was cut short."""
+        """The last entry's hash. Published in a manifest, it lets anyone detect a truncated ledger."""
         return self._read().head
 
     def verify(self, expected_head: str | None = None) -> list[Problem]:
@@ -231,7 +231,7 @@ class Ledger:
     @contextmanager
     def _changing(self) -> Iterator[tuple[sqlite3.Connection, LedgerEntries]]:
         with self._connected("rw") as connection:
-            connection.execute("BEGIN IMMEDIATE")  # only the one who reads what is left may take it
+            connection.execute("BEGIN IMMEDIATE")  # no other process may spend between our read and our write
             posted = self._sound(connection)
             try:
                 yield connection, posted

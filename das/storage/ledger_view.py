@@ -46,7 +46,7 @@ def ledger_of(folder: Path, *, verify: bool, raise_to: str | None = None, reason
 
 
 def _missing_entry(layout: Layout, ledger: Ledger) -> list[Problem]:
-    """A ledger that was cut short has a sound chain, but no longer the entry that the manifest names."""
+    """Detect a truncated ledger: its chain is sound, but the entry that the manifest names is missing."""
     if not layout.release.manifest.exists():
         return []
     mine = json.loads(layout.release.manifest.read_bytes())["ledger_entry"].get("hash")
@@ -57,7 +57,7 @@ def _missing_entry(layout: Layout, ledger: Ledger) -> list[Problem]:
 
 
 def rows_of(ledger: Ledger, *, verified: bool) -> dict[str, Any]:
-    """Give the ledger as plain data."""
+    """Return the ledger as plain data."""
     entries = ledger.entries()
     return {
         "ledger": ledger.path.name,
@@ -70,7 +70,7 @@ def rows_of(ledger: Ledger, *, verified: bool) -> dict[str, Any]:
 
 
 def ledger_text(ledger: Ledger, *, verified: bool) -> str:
-    """Give the ledger as a table."""
+    """Return the ledger as a table for the terminal."""
     lines = [f"{'when':<22}{'data set':<14}{'kind':<10}{'amount':>22}  {'run':<12}{'plan':<12} note"]
     for entry in ledger.entries():
         run, plan = (entry.run_id or "")[:10], (entry.plan_digest or "")[:10]

@@ -110,7 +110,7 @@ def test_the_search_finds_what_it_looks_for() -> None:
 
 @pytest.fixture(scope="module")
 def planted(processes: Processes, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ended]:
-    """A release of the planted count, in a new folder and a process that forbids nobody anything."""
+    """A release of the planted count, in a new folder and under an open umask."""
     folder = tmp_path_factory.mktemp("planted")
     config = write_starter(folder / "input")
     plant(config)

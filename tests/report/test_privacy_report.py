@@ -217,7 +217,7 @@ def test_everything_public_is_listed_with_its_reason(accounted: dict[str, Any], 
     assert "Exactly this is public: state total, bounds on block hhgq." in said
 
 
-def test_provenance_is_what_the_manifest_tells(
+def test_provenance_comes_from_the_manifest(
     bare: dict[str, Any], plan: dict[str, Any], manifest: dict[str, Any]
 ) -> None:
     without, said = words(bare, plan), words(bare, plan, manifest=manifest)
