@@ -72,8 +72,8 @@ def _row(families: list[FamilyProblem], information: str, coupled: bool, repetit
         "peer": median(peer_times),
         "ratio": median(peer_times) / median(our_times),
         "unit": "CPU seconds per family",
-        "checked": f"{'same' if abs(excess) <= GAP else 'NOT the same'} optimum: cvxpy's objective differs from ours by "
-        f"{excess:+.1e} of it; ours is certified to {gap:.1e}",
+        "checked": f"{'same' if abs(excess) <= GAP else 'NOT the same'} optimum: cvxpy's objective differs from ours "
+        f"by {excess:+.1e} of it; ours is certified to {gap:.1e}",
         "children": children,
         "families": many,
         "cells": [len(family.cells) for family in families],

@@ -111,8 +111,8 @@ def delta_chart(name: str, title: str, rhos: Sequence[Fraction], points: Sequenc
         steps = (f"{1000 * (d - 1) / (decades - 1):.1f} {1000 * (1 - epsilon / ticks[-1]):.1f}" for d, epsilon in curve)
         SubElement(stretched, "path", {"d": "M" + "L".join(steps), "class": f"curve dash-{order % 4}"})
     for point in points:
-        decade = -math.log10(point.delta)
-        place = {"cx": f"{x(decade):.2f}%", "cy": f"{y(point.epsilon):.1f}", "r": "5"}
+        power = -math.log10(point.delta)
+        place = {"cx": f"{x(power):.2f}%", "cy": f"{y(point.epsilon):.1f}", "r": "5"}
         SubElement(svg, "circle", {**place, "class": "point"})
     return _markup(svg)
 
