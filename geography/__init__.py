@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from geography.areas import Areas, read_areas
     from geography.crosswalk import from_edges, from_wide, read_crosswalk
     from geography.geocode import from_geocodes
-    from geography.graph import common_ancestor, path_to_root, to_networkx
     from geography.problem import Problem, ProblemsFound
     from geography.reading import column_names, read_text_columns
     from geography.spine import Spine, Tier
@@ -24,22 +23,18 @@ __all__ = [
     "Spine",
     "Tier",
     "column_names",
-    "common_ancestor",
     "from_edges",
     "from_geocodes",
     "from_wide",
-    "path_to_root",
     "read_areas",
     "read_crosswalk",
     "read_text_columns",
-    "to_networkx",
 ]
 
 _HOME = {
     "areas": ("Areas", "read_areas"),
     "crosswalk": ("from_edges", "from_wide", "read_crosswalk"),
     "geocode": ("from_geocodes",),
-    "graph": ("common_ancestor", "path_to_root", "to_networkx"),
     "problem": ("Problem", "ProblemsFound"),
     "reading": ("column_names", "read_text_columns"),
     "spine": ("Spine", "Tier"),

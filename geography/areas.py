@@ -52,8 +52,8 @@ class Areas:
             raise ValueError("areas need a code, a name and a row of zeros and ones each")
         if not (self.codes[1:] > self.codes[:-1]).all():
             raise ValueError("area codes must be sorted and unique")
-        for part in (membership.data, membership.indices, membership.indptr):
-            part.flags.writeable = False
+        for array in (membership.data, membership.indices, membership.indptr):
+            array.flags.writeable = False
         object.__setattr__(self, "codes", frozen(self.codes))
         object.__setattr__(self, "names", frozen(self.names))
         object.__setattr__(self, "membership", membership)
@@ -95,7 +95,7 @@ def read_areas(
     Raises
     ------
     ProblemsFound
-        A geocode is no leaf of the spine, a row is repeated, or an area has two names.
+        A geocode is not a leaf of the spine, a row is repeated, or an area has two names.
 
     Examples
     --------
@@ -118,7 +118,9 @@ def read_areas(
     known, first, unit = np.unique(codes[rows], return_index=True, return_inverse=True)
 
     def no_leaf(i: int) -> Problem:
-        return Problem(source.row(i), f"geocode {str(leaves[i])!r} is no leaf of the spine", "correct it, or its spine")
+        return Problem(
+            source.row(i), f"geocode {str(leaves[i])!r} is not a leaf of the spine", "correct it, or its spine"
+        )
 
     def two_names(i: int) -> Problem:
         earlier = source.number(int(rows[first[unit[np.searchsorted(rows, i)]]]))

@@ -130,7 +130,7 @@ def from_edges(
     )
 
     def unknown(i: int) -> Problem:
-        return Problem(source.row(i), f"{str(level[i])!r} is no level", nearest(str(level[i]), order))
+        return Problem(source.row(i), f"{str(level[i])!r} is not a level", nearest(str(level[i]), order))
 
     def blank(i: int) -> Problem:
         return Problem(source.row(i), "the geocode is blank", "give its geocode, or delete the row")

@@ -1,10 +1,8 @@
-"""The hierarchy as a networkx graph: what a crosswalk claims and what is wrong with it; questions about a spine."""
+"""The claims of a crosswalk as a networkx graph, and what keeps them from being a tree."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TypeAlias
 
 import networkx as nx
 import numpy as np
@@ -12,15 +10,11 @@ import numpy as np
 from geography.arrays import Codes, Indices
 from geography.problem import Problem
 from geography.problem_list import Source, listed
-from geography.spine import Spine
-
-Node: TypeAlias = tuple[str, str]
-"""A unit of a spine's graph: level and geocode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """What a file says: one claim is "this unit, of this level, lies in that parent".
+    """The rows of a crosswalk: one claim is "this unit, of this level, lies in that parent".
 
     Parameters
     ----------
@@ -111,14 +105,14 @@ def _repeated(claims: Claims, first: Indices) -> list[Problem]:
 
 
 def _cycles(claims: Claims, first: Indices, component: Indices) -> list[Problem]:
-    """Name one cycle in each strongly connected part; mark the part's units as one component."""
+    """Name one cycle in each strongly connected component; mark its units as one."""
     graph = claims.graph()
     cycles: list[list[int]] = []
-    for part in nx.strongly_connected_components(graph):
-        start = min(part)
-        if len(part) > 1 or graph.has_edge(start, start):
-            component[list(part)] = start
-            edges = nx.find_cycle(graph.subgraph(part), start)
+    for members in nx.strongly_connected_components(graph):
+        start = min(members)
+        if len(members) > 1 or graph.has_edge(start, start):
+            component[list(members)] = start
+            edges = nx.find_cycle(graph.subgraph(members), start)
             cycles.append([child for _, child in reversed(edges)])
     cycles.sort(key=lambda cycle: int(claims.row[first[cycle[0]]]))
 
@@ -166,51 +160,3 @@ def _level_order(claims: Claims, first: Indices, component: Indices) -> list[Pro
         return Problem(claims.source.row(int(claims.row[claim])), reason, remedy)
 
     return listed(np.flatnonzero(wrong), describe, claims.source)
-
-
-def to_networkx(spine: Spine) -> nx.DiGraph:
-    """Return the spine as a graph of (level, geocode), edges from parent to child, with `real` on every node.
-
-    Examples
-    --------
-    >>> spine = Spine.from_paths(["state", "county"], [np.array(["01", "01"]), np.array(["01001", "01003"])])
-    >>> sorted(to_networkx(spine).successors(("state", "01")))
-    [('county', '01001'), ('county', '01003')]
-    """
-    graph = nx.DiGraph()
-    for tier in spine.tiers:
-        codes, real = tier.geocodes.tolist(), tier.real.tolist()
-        graph.add_nodes_from(((tier.name, code), {"real": is_real}) for code, is_real in zip(codes, real, strict=True))
-    for above, below in pairwise(spine.tiers):
-        parents = above.geocodes[below.parent].tolist()
-        edges = zip(parents, below.geocodes.tolist(), strict=True)
-        graph.add_edges_from(((above.name, parent), (below.name, child)) for parent, child in edges)
-    return graph
-
-
-def path_to_root(graph: nx.DiGraph, node: Node) -> list[Node]:
-    """Return the node, its parent, and so on up to the top.
-
-    Examples
-    --------
-    >>> spine = Spine.from_paths(["state", "county"], [np.array(["01"]), np.array(["01001"])])
-    >>> path_to_root(to_networkx(spine), ("county", "01001"))
-    [('county', '01001'), ('state', '01')]
-    """
-    path = [node]
-    while parents := list(graph.predecessors(path[-1])):
-        path.append(parents[0])
-    return path
-
-
-def common_ancestor(graph: nx.DiGraph, one: Node, other: Node) -> Node | None:
-    """Return the lowest unit that contains both, None if they lie under different tops.
-
-    Examples
-    --------
-    >>> spine = Spine.from_paths(["state", "county"], [np.array(["01", "01"]), np.array(["01001", "01003"])])
-    >>> common_ancestor(to_networkx(spine), ("county", "01001"), ("county", "01003"))
-    ('state', '01')
-    """
-    above = set(path_to_root(graph, other))
-    return next((node for node in path_to_root(graph, one) if node in above), None)

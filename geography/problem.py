@@ -1,4 +1,4 @@
-"""What is wrong, where, and what to do: the one shape every complaint to a user takes."""
+"""What is wrong, where, and what to do: the form of every error message to a user."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Problem:
     Parameters
     ----------
     where : str
-        File and row, or file and key: enough to put a finger on it.
+        File and row, or file and key: enough to find it.
     reason : str
         What is wrong, in one sentence, without any confidential value.
     remedy : str

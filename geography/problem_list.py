@@ -18,7 +18,7 @@ AS_TEXT = "write and read the geocode column as text, so that leading zeros surv
 
 
 class SizedIterable(Sized, Iterable[int], Protocol):
-    """Something that can be counted and gone through: a list or an array of positions."""
+    """A collection with a length and an iterator: a list or an array of positions."""
 
 
 @dataclass(frozen=True, slots=True)

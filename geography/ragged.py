@@ -1,4 +1,4 @@
-"""Branches that skip a level or end early: placeholders stand in, so that every leaf has an ancestor at every level."""
+"""Branches that skip a level or end early: placeholders give every leaf an ancestor at every level."""
 
 from __future__ import annotations
 

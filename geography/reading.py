@@ -1,7 +1,7 @@
 """Reading columns of CSV and Parquet files as text, and only as text.
 
-A geocode is a string. A reader that guesses types turns ``"01001"`` into 1001, and the county is gone; nothing here
-guesses.
+A geocode is a string. A reader that infers types turns ``"01001"`` into 1001, which is not a county; nothing here
+infers types.
 """
 
 from __future__ import annotations

@@ -165,10 +165,6 @@ class Spine:
             offsets = offsets[first_child]
         return offsets
 
-    def ancestors(self, level: str) -> Indices:
-        """Return, for each leaf, the position of its ancestor at a level."""
-        return np.repeat(np.arange(self.size(level), dtype=np.int64), np.diff(self.leaf_ranges(level)))
-
     def locate(self, level: str, codes: Any) -> Indices:
         """Return the position of each geocode at a level, -1 where there is no such unit."""
         wanted, other = as_text(codes)
@@ -248,7 +244,7 @@ class Spine:
 
     def _position(self, level: str) -> int:
         if level not in self.levels:
-            raise ProblemsFound(Problem(f"level {level!r}", "is no level of the spine", nearest(level, self.levels)))
+            raise ProblemsFound(Problem(f"level {level!r}", "is not a level of the spine", nearest(level, self.levels)))
         return self.levels.index(level)
 
     def _tier(self, level: str) -> Tier:

@@ -1,8 +1,8 @@
-"""All levels' measurements against one level's alone, from the same measurements: what is gained in accuracy.
+"""Gain in accuracy when estimates use the measurements of all levels instead of one level's alone.
 
 The states have the shape of the one on which BlueDown (google-research/census-bluedown, arXiv:2603.10099) was measured
 against the Bureau's TopDown: about 5 counties, 40 tracts, 126 block groups, 3,131 blocks, the redistricting schema,
-production's budget. Its own population is not at hand, so its gains stand beside ours and are not part of the run.
+production's budget. Its own population is not at hand, so its gains are quoted beside ours and not computed in the run.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ BLUEDOWN = {
     ("block_group", "hispanic * cenrace"): 20,
     ("block_group", "detailed"): 19,
 }
-"""By how many percent its mean error was below TopDown's: three runs on a made-up state."""
+"""By how many percent its mean error was below TopDown's: three runs on a synthetic state."""
 
 
 def rows(*, blocks: int = BLOCKS, states: Sequence[int] = (1, 2, 3, 4, 5), runs: int = 2) -> list[dict[str, Any]]:
-    """Return a row for each level and query: mean absolute errors over several made-up states, each measured anew.
+    """Return a row for each level and query: mean absolute errors over several generated states, each measured anew.
 
     Parameters
     ----------
@@ -45,8 +45,8 @@ def rows(*, blocks: int = BLOCKS, states: Sequence[int] = (1, 2, 3, 4, 5), runs:
     runs : int
         How often each is measured.
     """
-    found = [_errors(blocks, seed, runs) for seed in states]
-    return [_row(level, query, [each[level, query] for each in found], runs) for level, query in BLUEDOWN]
+    errors = [_errors(blocks, seed, runs) for seed in states]
+    return [_row(level, query, [state[level, query] for state in errors], runs) for level, query in BLUEDOWN]
 
 
 def _errors(blocks: int, seed: int, runs: int) -> dict[tuple[str, str], tuple[float, float]]:

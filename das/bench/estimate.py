@@ -19,7 +19,7 @@ __all__ = ["rows"]
 
 CHILDREN = (4, 16, 64)
 FAMILIES = {"level": 4, "full": 1}
-"""How many families are solved: together by ours, one by one by cvxpy, to which each is a program of its own."""
+"""How many families are solved: together by our solver, one by one by cvxpy, which takes one program at a time."""
 GAP = 1e-6
 PEERS: dict[str, Solvers] = {
     "level": (("PIQP", {}),),
@@ -27,7 +27,7 @@ PEERS: dict[str, Solvers] = {
 }
 """Of PIQP, Clarabel, OSQP and SCS the fastest that reaches the gap on such families.
 
-Sparse sums suit the interior point. With a dense curvature for each child it takes minutes, and SCS, at tolerances that
+Sparse sums suit the interior point. With a dense Hessian for each child it takes minutes, and SCS, at tolerances that
 it needs for sums to hold, takes seconds.
 """
 
@@ -40,9 +40,9 @@ def rows(
 ) -> list[dict[str, Any]]:
     """Return one row for each use of information, number of children, and limits or none.
 
-    Ours is all of :func:`das.estimation.solvers.active_set.solve_families`, its certificate included; cvxpy's is the chained and
-    support-restricted reference with the fastest solver, its compilation included, as each family is a program of its
-    own. Linear algebra has one thread, as in the pipeline.
+    Ours is all of :func:`das.estimation.solvers.active_set.solve_families`, its certificate included; cvxpy's is the
+    chained and support-restricted reference with the fastest solver, its compilation included, as each family is a
+    program of its own. Linear algebra has one thread, as in the pipeline.
     """
     found = []
     with threadpool_limits(limits=1):
@@ -60,7 +60,7 @@ def _row(families: list[FamilyProblem], information: str, coupled: bool, repetit
     ours = solve_families(families)  # compiles, the first time
     best = [objective(family, found.x) for family, found in zip(families, ours, strict=True)]
     theirs = [objective(family, solve(family, peer).x) for family in families]
-    off = max((value / least - 1.0 for value, least in zip(theirs, best, strict=True)), key=abs)
+    excess = max((value / least - 1.0 for value, least in zip(theirs, best, strict=True)), key=abs)
     our_times, peer_times = [], []
     for _ in range(repetitions):
         peer_times.append(_seconds(lambda: [solve(family, peer) for family in families]) / many)
@@ -72,8 +72,8 @@ def _row(families: list[FamilyProblem], information: str, coupled: bool, repetit
         "peer": median(peer_times),
         "ratio": median(peer_times) / median(our_times),
         "unit": "CPU seconds per family",
-        "checked": f"{'same' if abs(off) <= GAP else 'NOT the same'} optimum: cvxpy's objective differs from ours by "
-        f"{off:+.1e} of it; ours is certified to {gap:.1e}",
+        "checked": f"{'same' if abs(excess) <= GAP else 'NOT the same'} optimum: cvxpy's objective differs from ours "
+        f"by {excess:+.1e} of it; ours is certified to {gap:.1e}",
         "children": children,
         "families": many,
         "cells": [len(family.cells) for family in families],
@@ -87,7 +87,7 @@ def _row(families: list[FamilyProblem], information: str, coupled: bool, repetit
 
 
 def _seconds(call: Callable[[], object], at_least: float = 0.02) -> float:
-    """Return CPU seconds of one call, over calls that take long enough for the clock to tell."""
+    """Return CPU seconds of one call, averaged over enough calls for the timer's resolution."""
     calls, seconds, start = 0, 0.0, process_time()
     while seconds < at_least:
         call()

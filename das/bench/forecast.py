@@ -1,8 +1,8 @@
-"""What a run of another size would take: costs measured on generated states, carried on to a country and to n workers.
+"""Forecast the cost of a run of another size from costs measured on generated states, for any number of workers.
 
-Each step of a stage is measured in CPU seconds on states of two sizes or more. A step that works on a level costs a
-fixed part and a part per geounit of that level; all other steps, and the driver's own work, a fixed part and a part per
-block. With n workers a step takes its work divided by n, or by the number of pieces it comes in where those are fewer;
+Each step of a stage is measured in CPU seconds on states of two sizes or more. The cost of a step that works on a level
+is a constant plus an amount per geounit of that level; that of all other steps, and of the driver, a constant plus an
+amount per block. With n workers a step takes its work divided by n, or by its number of pieces where those are fewer;
 steps that wait for one another follow one another. The driver's work is done by the driver alone.
 """
 
@@ -51,7 +51,7 @@ class StageCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Projection:
-    """What a run is expected to take, and from what that was concluded."""
+    """The expected cost of a run, and the measurements and assumptions behind it."""
 
     blocks: int
     workers: int
@@ -76,22 +76,22 @@ class Projection:
 
     @property
     def cpu_hours(self) -> float:
-        """What the run costs where only work is paid for."""
+        """CPU hours: the cost where only work is paid for."""
         return self.cpu_seconds / 3600
 
     @property
     def worker_hours(self) -> float:
-        """What the run costs where workers are paid for while they wait."""
+        """Worker hours: the cost where workers are paid for while they wait."""
         return self.workers * self.seconds / 3600
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, for machines."""
+        """Return all values as plain data."""
         totals = {"seconds": self.seconds, "cpu_hours": self.cpu_hours, "worker_hours": self.worker_hours}
         measured = [{"blocks": blocks, "cpu_seconds": cpu} for blocks, cpu in self.measured]
         return totals | asdict(self) | {"stages": [asdict(stage) for stage in self.stages], "measured": measured}
 
     def text(self) -> str:
-        """The same for people."""
+        """Return the forecast as a table for the terminal."""
         ran = ", ".join(f"{blocks:,} blocks ({cpu:.0f} CPU s)" for blocks, cpu in self.measured)
         lines = [
             f"Scale: {self.blocks:,} blocks with {self.workers} workers",
@@ -114,13 +114,13 @@ class Projection:
             f"memory    {self.worker_gb:.1f} GB a worker, whatever the size; {self.in_memory_gb:.1f} GB in one process",
             f"disk      {self.disk_gb:,.1f} GB of release",
             f"measured  {ran}",
-            *(f"{'assumed' if not at else '':<10}{what}" for at, what in enumerate(self.extrapolated)),
+            *(f"{'assumed' if not i else '':<10}{assumption}" for i, assumption in enumerate(self.extrapolated)),
         ]
         return "\n".join(lines)
 
 
 def project(plan: Plan, runs: Sequence[Run], *, blocks: int = NATION, workers: int = 1) -> Projection:
-    """Carry measured runs on to another size.
+    """Extrapolate measured runs to another size.
 
     Parameters
     ----------
@@ -138,24 +138,24 @@ def project(plan: Plan, runs: Sequence[Run], *, blocks: int = NATION, workers: i
     like = {level: _counterpart(plan.levels, level, largest) for level in plan.levels}
     numbers = {level: numbers_per_unit(plan.at(level)) for level in plan.levels}
     weight = {level: numbers[level] / largest["numbers_per_geounit"][like[level]] for level in plan.levels}
-    parts = {level: max(1, ceil(geounits[level] * numbers[level] / NUMBERS_PER_SHARD)) for level in plan.levels}
+    shards = {level: max(1, ceil(geounits[level] * numbers[level] / NUMBERS_PER_SHARD)) for level in plan.levels}
     per_unit = dict.fromkeys(plan.levels, 0.0)
     stages = []
     for stage, detail in largest["details"].items():
-        took: list[tuple[float, int]] = []  # the work of each step, and in how many pieces it comes
+        took: list[tuple[float, int]] = []  # the work of each step, and its number of pieces
         for name in detail["steps"]:
             known = [(run, steps[name]) for run in runs if name in (steps := run["details"][stage]["steps"])]
             of = _level_of(name, largest)
             if of is None:
                 line = _Line.through([(run["blocks"], step["cpu_seconds"]) for run, step in known])
-                pieces = parts[plan.levels[-1]] if name == "records" else detail["steps"][name]["calls"]
+                pieces = shards[plan.levels[-1]] if name == "records" else detail["steps"][name]["calls"]
                 took.append((line.at(blocks), pieces))
                 continue
             line = _Line.through([(run["geounits"][of], step["cpu_seconds"]) for run, step in known])
             for level in plan.levels:
                 if like[level] == of:
                     work = weight[level] * line.at(geounits[level])
-                    took.append((work, detail["steps"][name]["calls"] if stage == "publish" else parts[level]))
+                    took.append((work, detail["steps"][name]["calls"] if stage == "publish" else shards[level]))
                     per_unit[level] += 1000 * work / geounits[level]
         driver = _Line.through([(run["blocks"], _beside_steps(run["details"][stage])) for run in runs])
         stages.append(_cost(stage, took, driver.at(blocks), workers))
@@ -186,7 +186,7 @@ def _cost(stage: str, took: Sequence[tuple[float, int]], driver: float, workers:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A fixed part and a part per unit, neither negative."""
+    """A constant and a cost per unit, neither negative."""
 
     fixed: float
     each: float
@@ -196,9 +196,9 @@ class _Line:
 
     @classmethod
     def through(cls, points: Sequence[tuple[float, float]]) -> _Line:
-        """The line nearest to what was measured at these sizes, relatively."""
+        """Fit a line to the costs at these sizes by least squares of relative errors."""
         size, took = np.array(points, dtype=np.float64).T
-        if len(set(size.tolist())) == 1:  # one size tells nothing of a fixed part
+        if len(set(size.tolist())) == 1:  # one size does not determine the constant
             return cls(0.0, float(took.mean() / size[0]))
         weight = 1.0 / np.maximum(took, 1e-3)
         (fixed, each), _ = nnls(np.column_stack([weight, weight * size]), weight * took)
@@ -206,7 +206,7 @@ class _Line:
 
 
 def _beside_steps(detail: Mapping[str, Any]) -> float:
-    """The driver's part: what the process took beyond the steps, which all ran in it."""
+    """The driver's own CPU time: that of the process less that of the steps, which all ran in it."""
     steps = sum(float(step["cpu_seconds"]) for step in detail["steps"].values())
     return max(0.0, float(detail["cpu_seconds"]) - steps)
 
@@ -217,21 +217,21 @@ def _level_of(step: str, run: Run) -> str | None:
 
 
 def _geounits(levels: Sequence[str], blocks: int) -> dict[str, int]:
-    """As many as generated states of that size have together; other levels lie evenly between their neighbours."""
+    """Number of geounits per level: that of generated states of this size; other levels are interpolated."""
     states = max(1, round(blocks / BLOCKS_PER_STATE))
     groups = max(1, round(blocks / states / BLOCKS_PER_GROUP))
-    tracts = max(1, round(groups / sum(chance * n for n, chance in enumerate(GROUPS_PER_TRACT, start=1))))
+    tracts = max(1, round(groups / sum(probability * n for n, probability in enumerate(GROUPS_PER_TRACT, start=1))))
     counties = max(min(3, tracts), round(tracts / TRACTS_PER_COUNTY))
-    each = {"state": 1, "county": counties, "tract": tracts, "block_group": groups}
-    known = {level: states * each[level] for level in levels if level in each} | {levels[-1]: blocks}
+    per_state = {"state": 1, "county": counties, "tract": tracts, "block_group": groups}
+    known = {level: states * per_state[level] for level in levels if level in per_state} | {levels[-1]: blocks}
     known.setdefault(levels[0], 1)
-    at = [levels.index(level) for level in levels if level in known]
-    logs = np.interp(range(len(levels)), at, [np.log(known[levels[i]]) for i in at])
+    positions = [levels.index(level) for level in levels if level in known]
+    logs = np.interp(range(len(levels)), positions, [np.log(known[levels[i]]) for i in positions])
     return {level: round(float(np.exp(log))) for level, log in zip(levels, logs, strict=True)}
 
 
 def _counterpart(levels: Sequence[str], level: str, run: Run) -> str:
-    """The measured level that a level is taken to be like: its namesake, or as near to the leaves or the top."""
+    """The measured level whose cost a level is assumed to have: its namesake, or as near to the leaves or the top."""
     measured: list[str] = list(run["geounits"])
     if level in measured:
         return level
@@ -255,15 +255,17 @@ def _assumptions(
 
 
 def measure_states(sizes: Sequence[int] = CALIBRATION) -> list[dict[str, Any]]:
-    """Run generated states, each in a process of its own, as a release is."""
+    """Run generated states, each in a new process, as a release is."""
     program = "from das.cli import main; main()"
     found = []
     for blocks in sizes:
         command = [sys.executable, "-c", program, "bench", "state", "--json", "--blocks", str(blocks)]
         ended = subprocess.run(command, capture_output=True, check=False)
         if ended.returncode:
-            said = ended.stderr.decode(errors="replace").strip().splitlines()
-            raise UsageError(Problem("das bench state", said[-1] if said else "failed", "run it by itself to see why"))
+            lines = ended.stderr.decode(errors="replace").strip().splitlines()
+            raise UsageError(
+                Problem("das bench state", lines[-1] if lines else "failed", "run it by itself to see why")
+            )
         found.append(json.loads(ended.stdout))
     return found
 

@@ -71,7 +71,7 @@ def _row(
 
 
 def _rate(draw: Draw, batch: int, least_seconds: float = 0.1) -> float:
-    """Return draws per second of CPU time, which other work on the machine disturbs less than the clock on the wall."""
+    """Return draws per second of CPU time, which other work on the machine disturbs less than wall time."""
     calls, seconds, start = 0, 0.0, process_time()
     while seconds < least_seconds:
         draw(batch)

@@ -1,8 +1,8 @@
-"""A generated state end to end: what each stage and step takes, how much memory, and how much of it is the engine's.
+"""A generated state end to end: the time and memory of each stage and step, and the runner's share of the time.
 
-The engine is found, never imported; it tells what its pipeline took and what our own steps took in it. Its share is the
-difference: building and optimising the pipeline, encoding, grouping and copying elements, calling the steps. With
-several workers, waiting for one another counts as the engine's, too.
+The runner is found, never imported; it reports the time of its pipeline and that of our own steps in it. Its share is
+the difference: building and optimising the pipeline, encoding, grouping and copying elements, calling the steps. With
+several workers, the time they wait for one another counts as the runner's, too.
 """
 
 from __future__ import annotations
@@ -43,35 +43,35 @@ def rows(*, blocks: int = BLOCKS, options: Sequence[str] = ()) -> dict[str, Any]
     blocks : int
         Size of the state; forty people a block.
     options : sequence of str
-        The engine's, for example ``["--runner=multi-process"]``.
+        Beam's options, for example ``["--runner=multi-process"]``.
     """
     with TemporaryDirectory(prefix="das-bench-state-") as folder:
         out = Path(folder) / "out"
         people = PEOPLE_PER_BLOCK * blocks
         plan = load(write_demo(out, blocks=blocks, people=people))
-        watch = _Watch(_workers(options))
+        recorder = _StageRecorder(_workers(options))
         load_before = os.getloadavg()[0]
-        find_runner().run(plan, out, options=options, testing_key="das bench state", stopwatch=watch.ended)
+        find_runner().run(plan, out, options=options, testing_key="das bench state", stopwatch=recorder.ended)
         release = Layout(out).release
         spine = Spine.load(release.facts / "spine.parquet")
         disk = sum(path.stat().st_size for path in release.path.rglob("*") if path.is_file())
-    seconds = sum(stage["seconds"] for stage in watch.stages.values())
+    seconds = sum(stage["seconds"] for stage in recorder.stages.values())
     return {
         "seconds": seconds,
-        "peak_gb": max(stage["peak_gb"] for stage in watch.stages.values()),
-        "beam_share": sum(stage["beam_seconds"] for stage in watch.stages.values()) / seconds,
+        "peak_gb": max(stage["peak_gb"] for stage in recorder.stages.values()),
+        "beam_share": sum(stage["beam_seconds"] for stage in recorder.stages.values()) / seconds,
         "blocks": blocks,
         "cells": plan.schema.size,
-        "stages": {name: stage["seconds"] for name, stage in watch.stages.items()},
+        "stages": {name: stage["seconds"] for name, stage in recorder.stages.items()},
         "people": people,
         "geounits": {level: spine.size(level) for level in spine.levels},
         "families": {level: len(families(spine, level)) - 1 for level in spine.levels},
         "numbers_per_geounit": {level: numbers_per_unit(plan.at(level)) for level in spine.levels},
-        "cpu_seconds": sum(stage["cpu_seconds"] for stage in watch.stages.values()),
+        "cpu_seconds": sum(stage["cpu_seconds"] for stage in recorder.stages.values()),
         "disk_gb": disk / GB,
-        "details": watch.stages,
+        "details": recorder.stages,
         "options": list(options),
-        "workers": watch.workers,
+        "workers": recorder.workers,
         "python": platform.python_version(),
         "cores": os.cpu_count(),
         "load_before": load_before,
@@ -86,17 +86,17 @@ def _workers(options: Sequence[str]) -> int:
     return named[-1] if named else os.cpu_count() or 1
 
 
-class _Watch:
-    """Notes what each stage took when it has ended."""
+class _StageRecorder:
+    """Records the time and memory of each stage when it has ended."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self.stages: dict[str, dict[str, Any]] = {}
         self._cpu = process_time()
-        _forget_peak()
+        _reset_peak()
 
     def ended(self, time: StageTime) -> None:
-        """Note a stage."""
+        """Record a stage."""
         cpu = process_time()
         steps = {
             name: {"calls": step.calls, "seconds": step.seconds, "cpu_seconds": step.cpu_seconds}
@@ -113,17 +113,17 @@ class _Watch:
             "steps": steps,
         }
         self._cpu = cpu
-        _forget_peak()
+        _reset_peak()
 
 
 def _peak_bytes() -> int:
-    """Largest resident memory of this process since it was last forgotten, from Linux."""
+    """Largest resident memory of this process since it was last reset, from Linux."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return 1024 * int(line.split()[1])
     return 0
 
 
-def _forget_peak() -> None:
+def _reset_peak() -> None:
     with suppress(OSError):  # where it is not allowed, peaks are those since the beginning
         Path("/proc/self/clear_refs").write_text("5")

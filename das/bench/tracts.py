@@ -1,4 +1,4 @@
-"""The tracts of a county that never existed, as one family: production's queries and noise, or linear estimates too."""
+"""The tracts of a generated county as one family: production's queries and noise, or linear estimates too."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _TRACT, _GROUP = 11, 12  # digits of their geocodes
 
 
 def tracts(children: int, *, coupled: bool, full: bool, seed: int = 1) -> FamilyProblem:
-    """Draw a family: ``coupled`` by exact totals and by group quarters that are there or not; ``full``: see below.
+    """Draw a family, ``coupled`` by exact totals and by bounds on group quarters, or not.
 
-    With full information the distance is that to estimates from tracts, block groups and blocks together.
+    With ``full`` information the objective is the distance to linear estimates from tracts, block groups and blocks.
 
     Examples
     --------
@@ -38,9 +38,9 @@ def tracts(children: int, *, coupled: bool, full: bool, seed: int = 1) -> Family
     plan = load(presets.folder() / "demo.toml")
     people = generate(blocks=children * _BLOCKS, people=children * _PEOPLE, seed=seed)
     tract, group = (_numbered(people, digits) for digits in (_TRACT, _GROUP))
-    here = tract < children
-    tract, group, facilities = tract[here], group[here], people.facilities[here]
-    blocks = _histograms(people, plan.schema.size)[here]
+    wanted = tract < children
+    tract, group, facilities = tract[wanted], group[wanted], people.facilities[wanted]
+    blocks = _histograms(people, plan.schema.size)[wanted]
     truth, parent = _sums(blocks, tract), blocks.sum(axis=0)
     cells = np.flatnonzero(parent)
     measured = _measured(plan, "tract", truth, rng)
@@ -76,12 +76,12 @@ def _sums(rows: Ints, into: Ints) -> Ints:
 
 
 def _measured(plan: Plan, level: str, truth: Ints, rng: np.random.Generator) -> tuple[Measured, ...]:
-    """Measure with noise of production's variances; its exact law does not matter here."""
+    """Measure with rounded normal noise of production's variances; the exact distribution does not matter here."""
     out = []
-    for each in plan.at(level):
-        answer, variance = each.query.answer(truth), each.mechanism.variance()
+    for planned in plan.at(level):
+        answer, variance = planned.query.answer(truth), planned.mechanism.variance()
         noise = np.rint(rng.normal(0.0, np.sqrt(variance), answer.shape)).astype(np.int64)
-        out.append(Measured(query=each.query, values=answer + noise, variance=variance))
+        out.append(Measured(query=planned.query, values=answer + noise, variance=variance))
     return tuple(out)
 
 
@@ -89,7 +89,7 @@ def _limits(plan: Plan, truth: Ints, facilities: Ints) -> tuple[Limits, ...]:
     total, hhgq = parse_query(plan.schema, "total"), parse_query(plan.schema, "hhgq")
     known = total.answer(truth)
     upper = np.where(facilities > 0, 99_999 * facilities, 0)
-    upper[:, 0] = NO_LIMIT  # households are no facility
+    upper[:, 0] = NO_LIMIT  # a household is not a facility
     return (Limits(query=total, lower=known, upper=known), Limits(query=hhgq, lower=facilities, upper=upper))
 
 
@@ -103,7 +103,7 @@ def _estimates(
     cells: Ints,
     rng: np.random.Generator,
 ) -> Quadratic:
-    """Pool what blocks say of block groups and these of tracts, as the up-sweep does."""
+    """Combine the estimates of blocks into block groups and those into tracts, as the up-sweep does."""
     basis = Basis.of(plan.schema, [each.query for each in plan.measurements] + list(plan.limited_queries))
     tract_of = np.zeros(int(group[-1]) + 1, dtype=np.int64)
     tract_of[group] = tract

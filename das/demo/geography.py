@@ -12,12 +12,12 @@ from scipy.special import ndtri
 
 from das.demo.population import Area
 
-__all__ = ["Land", "districts", "places", "settle"]
+__all__ = ["Land", "districts", "make_land", "places"]
 
 STATE = "03"  # a code that no state has, with the leading zero that careless tools lose
 
 BLOCKS_PER_GROUP = 31
-GROUPS_PER_TRACT = (0.08, 0.18, 0.38, 0.24, 0.12)  # chances of one to five
+GROUPS_PER_TRACT = (0.08, 0.18, 0.38, 0.24, 0.12)  # probabilities of one to five
 TRACTS_PER_COUNTY = 50
 
 BEGINNINGS = "Alder Ash Birch Black Brook Cedar Clear Cold Deer Elm Fair Fern Fox Glen Green Hart High Maple Mill Oak"
@@ -34,7 +34,7 @@ class Land:
     county_of_tract: NDArray[np.int64]
 
 
-def settle(
+def make_land(
     blocks: int,
     rng: Generator,
     *,
@@ -49,7 +49,7 @@ def settle(
 
     Examples
     --------
-    >>> land = settle(100, np.random.Generator(np.random.PCG64(1)))
+    >>> land = make_land(100, np.random.Generator(np.random.PCG64(1)))
     >>> len(land.geocodes), str(land.geocodes[0])
     (100, '030010101001000')
     """
@@ -73,7 +73,7 @@ def settle(
 def _uneven(total: int, parts: int, *, least: int, spread: float, rng: Generator) -> NDArray[np.int64]:
     """Cut ``total`` into ``parts`` of at least ``least``, sized like the quantiles of a lognormal in random order.
 
-    Quantiles without their extremes rather than draws, because then the largest part is known beforehand.
+    Quantiles without their extremes rather than draws, so that the largest size is known beforehand.
     """
     quantiles = np.clip(ndtri((rng.permutation(parts) + 0.5) / parts), -1.5, 1.5)
     weights = np.exp(spread * quantiles)
@@ -87,7 +87,7 @@ def _place_in_family(parent: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def places(land: Land, rng: Generator) -> tuple[Area, ...]:
-    """Found towns: runs of neighbouring blocks, two thirds of all, that stop where they please."""
+    """Make towns: runs of neighbouring blocks, two thirds of all, that need not end with a unit of the spine."""
     count = max(4, len(land.county_of_tract) // 4)
     in_towns = 2 * len(land.geocodes) // 3
     lengths = np.zeros(2 * count, dtype=np.int64)  # open country and town in turn; what is left over is country

@@ -3,7 +3,7 @@
 The shape follows the published block counts of one small state, Rhode Island in 2010: a third of the blocks empty, the
 fullest hundredth of the blocks with more than a tenth of the people, minorities clustered by tract more than within
 tracts. Shares of minors by origin are that state's, rounded; the spreads of size and origin were adjusted by hand until
-those statistics came near. Group quarters, races in combination and races of Hispanics are unsourced guesses.
+those statistics came near. Group quarters, races in combination and races of Hispanics are assumed, without a source.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
-from das.demo.geography import BLOCKS_PER_GROUP, TRACTS_PER_COUNTY, Land, districts, places, settle
+from das.demo.geography import BLOCKS_PER_GROUP, TRACTS_PER_COUNTY, Land, districts, make_land, places
 from das.demo.population import CELLS, CENRACE, HHGQ, SHAPE, Population
 from das.errors import Problem, UsageError
 
@@ -66,7 +66,7 @@ ORIGINS = {
 SPREAD = {"county": 0.6, "tract": 1.6, "group": 0.35, "block": 0.5}  # of log weight, for a clustering of one
 SHARED = 0.7  # how far the minorities' effects go together
 
-# How often a race stands in an answer of two races or more, against the others; a third race is a tenth as likely.
+# Relative weight of a race in answers of two races or more; a third race is a tenth as likely.
 COMBINED = {"white": 1.0, "black": 0.45, "aian": 0.3, "asian": 0.4, "nhopi": 0.08, "sor": 0.25}
 HISPANIC_RACE = {"white": 0.53, "sor": 0.37, "black": 0.025, "aian": 0.015, "asian": 0.004, "nhopi": 0.001}
 
@@ -102,9 +102,9 @@ def generate(
         raise UsageError(Problem("blocks", f"{blocks} are too few for a state", "ask for ten or more"))
     if people < 0 or seed < 0:
         raise UsageError(Problem("people, seed", "must not be negative", "ask for zero or more"))
-    # A stream for each question: to change one answer leaves the others as they are.
+    # A stream for each kind of draw, so that a change to one leaves the others as they are.
     of_land, of_places, of_quarters, of_homes, of_origins, of_persons = Generator(PCG64(seed)).spawn(6)
-    land = settle(blocks, of_land, blocks_per_group=blocks_per_group, tracts_per_county=tracts_per_county)
+    land = make_land(blocks, of_land, blocks_per_group=blocks_per_group, tracts_per_county=tracts_per_county)
     facilities, quarters_block, quarters_type = _quarters(blocks, people, of_quarters)
     households = _households(land, people - len(quarters_block), of_homes)
     leaf = np.concatenate([households, quarters_block])
@@ -166,7 +166,7 @@ def _scatter(people: int, weights: NDArray[np.float64], rng: Generator) -> Codes
 
 
 def _choose(times: int, weights: NDArray[np.float64], rng: Generator) -> Codes:
-    """Choose positions with chances in proportion to their weights."""
+    """Draw positions with probabilities proportional to their weights."""
     upto = np.cumsum(weights)
     chosen = np.searchsorted(upto, rng.random(times) * upto[-1], side="right")
     # A product may round up to the very end, behind which there is nothing.

@@ -32,7 +32,7 @@ HHGQ = (
 VOTINGAGE = ("0-17", "18+")
 HISPANIC = ("no", "yes")
 RACES = ("white", "black", "aian", "asian", "nhopi", "sor")
-CENRACE = tuple("-".join(some) for size in range(1, len(RACES) + 1) for some in combinations(RACES, size))
+CENRACE = tuple("-".join(races) for size in range(1, len(RACES) + 1) for races in combinations(RACES, size))
 
 AXES = {"hhgq": HHGQ, "votingage": VOTINGAGE, "hispanic": HISPANIC, "cenrace": CENRACE}
 SHAPE = tuple(len(labels) for labels in AXES.values())
@@ -65,7 +65,7 @@ class Population:
         The histogram where it is not zero: ``count`` people in ``cell`` (row-major over hhgq, votingage, hispanic,
         cenrace) of leaf number ``leaf``; sorted by leaf and cell, each pair once.
     facilities : ndarray of int
-        Leaves by the eight labels of hhgq; the column of households is zero, a household is no facility.
+        Leaves by the eight labels of hhgq; the column of households is zero, a household is not a facility.
     places, districts : tuple of Area
         Areas off the spine. Districts cover each leaf once, places leave some out.
 
@@ -119,7 +119,7 @@ class Population:
         ['districts.csv', 'facilities.csv', 'geography.csv', 'persons.csv', 'places.csv']
         """
         if microdata not in ("parquet", "csv"):
-            raise UsageError(Problem("microdata", f"{microdata!r} is no format", "say 'parquet' or 'csv'"))
+            raise UsageError(Problem("microdata", f"{microdata!r} is not a format", "say 'parquet' or 'csv'"))
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"persons.{microdata}"
@@ -142,10 +142,10 @@ class Population:
         geocodes = pa.array(self.geocodes.tolist(), pa.string())
         labels = [pa.array(axis, pa.string()) for axis in AXES.values()]
         for start in range(0, max(1, len(order)), ROWS_AT_ONCE):
-            some = order[start : start + ROWS_AT_ONCE]
-            codes = np.unravel_index(self.cell[some], SHAPE)
+            rows = order[start : start + ROWS_AT_ONCE]
+            codes = np.unravel_index(self.cell[rows], SHAPE)
             columns = [axis.take(pa.array(code)) for axis, code in zip(labels, codes, strict=True)]
-            yield pa.record_batch([geocodes.take(pa.array(self.leaf[some])), *columns], names=["GEOID", *AXES])
+            yield pa.record_batch([geocodes.take(pa.array(self.leaf[rows])), *columns], names=["GEOID", *AXES])
 
     def _write_parquet(self, path: Path) -> None:
         schema = pa.schema([(name, pa.string()) for name in ("GEOID", *AXES)])

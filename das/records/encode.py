@@ -1,4 +1,4 @@
-"""From raw columns to (leaf, cell, count): every row is placed in the schema and on the spine, or complained about."""
+"""From raw columns to (leaf, cell, count): each row is placed in the schema and on the spine, or is a problem."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _labels(
 
     def describe(i: int) -> Problem:
         value = text[i].as_py()
-        return Problem(source.row(i), f"{_shown(value)} is no value of {name!r}", nearest(value, known))
+        return Problem(source.row(i), f"{_shown(value)} is not a value of {name!r}", nearest(value, known))
 
     problems += listed(np.flatnonzero(code < 0), describe, source)
     return code
@@ -144,7 +144,7 @@ def _shown(value: str) -> str:
 
 
 def _counts(column: pa.ChunkedArray, name: str, source: Source, problems: list[Problem]) -> NDArray[np.int64]:
-    """Whole, nonnegative counts, -1 where a value is none; the message never shows the value."""
+    """Whole, nonnegative counts, -1 where a value is not a count; the message never shows the value."""
     column = _plain(column)
     if pa.types.is_string(column.type):
         text = pc.utf8_trim_whitespace(column)
@@ -157,7 +157,7 @@ def _counts(column: pa.ChunkedArray, name: str, source: Source, problems: list[P
     missing = ~np.isfinite(number)
     safe = np.where(missing, 0.0, number)
     faults = {
-        "is missing or no number": missing,
+        "is missing or not a number": missing,
         "is negative": ~missing & (safe < 0),
         "is not a whole number": ~missing & (safe >= 0) & (safe != np.floor(safe)),
         "is too large to be a count": ~missing & (safe >= NO_LIMIT),
@@ -193,7 +193,7 @@ def _impossible(positions: NDArray[np.int64], plan: Plan, cell: NDArray[np.int64
         ]
         return Problem(
             source.row(i),
-            f"stands in a cell that structural zero {covering[0]!r} excludes",
+            f"lies in a cell that structural zero {covering[0]!r} excludes",
             "mend the record or the zero",
         )
 

@@ -1,4 +1,4 @@
-"""Reading the confidential files piece by piece: batches of raw columns, and where each row stands.
+"""Reading the confidential files piece by piece: batches of raw columns with their row numbers.
 
 A message about a row may name the file, the row and a label or geocode that does not fit; it never shows a count.
 """
@@ -41,7 +41,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Batch:
-    """Some rows as Arrow columns, and the number of the first one."""
+    """Rows as Arrow columns, and the number of the first one."""
 
     table: pa.Table
     first_row: int
@@ -77,7 +77,7 @@ def files_matching(plan: Plan, pattern: str) -> list[Path]:
 
 
 def fingerprints(files: list[Path]) -> list[dict[str, str]]:
-    """Name and SHA-256 of each file: confidential, because whoever guesses the contents can check the guess."""
+    """Name and SHA-256 of each file: confidential, because a hash lets anyone test a hypothesis about the contents."""
     out = []
     for path in files:
         with path.open("rb") as file:
@@ -120,7 +120,7 @@ def chunks(plan: Plan) -> list[Chunk]:
 
 
 def read(chunk: Chunk, plan: Plan) -> Iterator[Batch]:
-    """Read a chunk's columns; text stays text, because a type that is guessed loses leading zeros."""
+    """Read a chunk's columns; text stays text, because type inference would lose leading zeros."""
     path = Path(chunk.path)
     columns = columns_of(plan)
     try:
@@ -172,12 +172,12 @@ def _read_csv(path: Path, columns: list[str], first_row: int) -> Iterator[Batch]
 
 def _no_column(path: Path, name: str, known: tuple[str, ...]) -> Problem:
     # A file without a header shows its first record where the names should be, so they are not listed.
-    near = nearest(name, [each for each in known if not each.isdigit()])
+    near = nearest(name, [column for column in known if not column.isdigit()])
     remedy = near if near.startswith("did you mean") else "its first row must name its columns as [input] does"
     return Problem(path.name, f"has no column {name!r}", remedy)
 
 
 def _unreadable(path: Path, error: Exception) -> Problem:
-    # Arrow's own words may quote the row that it stumbled over, so only the kind of failure is passed on.
+    # Arrow's message may quote the row that it failed on, so only the kind of failure is shown.
     kind = "Parquet" if path.suffix == ".parquet" else "CSV"
     return Problem(path.name, f"cannot be read as {kind} ({type(error).__name__}): truncated or damaged", COPY_AGAIN)

@@ -18,10 +18,10 @@ def account_text(nominal: Mapping[str, Any], sections: Mapping[str, Any]) -> str
     shown = dict(nominal) | {"tight_epsilon": tight["epsilon"]}
     lines.append(_row("nominal: any record, anywhere, as if nothing were public", shown))
     lines += _promises(sections)
-    for found in sections["attributes"]:
-        lines.append(_row(f"attribute {found['attribute']} alone", found))
-    for found in sections["geography"]:
-        lines.append(_row(f"place alone: another {found['of']} within the same {found['within']}", found))
+    for entry in sections["attributes"]:
+        lines.append(_row(f"attribute {entry['attribute']} alone", entry))
+    for entry in sections["geography"]:
+        lines.append(_row(f"place alone: another {entry['of']} within the same {entry['within']}", entry))
     for variant in sections.get("variants", ()):
         lines += ["", variant["assumption"], *_promises(variant)]
     lines.append("")
@@ -33,17 +33,17 @@ def account_text(nominal: Mapping[str, Any], sections: Mapping[str, Any]) -> str
 
 
 def _promises(sections: Mapping[str, Any]) -> list[str]:
-    lines = [_row(found["secret"], found) for found in sections["secrets"]]
-    for found in sections["effective"]:
-        words = f"policy {found['policy']}, a(t) = {found['a']}" if found.get("a") else f"policy {found['policy']}"
-        lines.append(_row(words, found))
+    lines = [_row(entry["secret"], entry) for entry in sections["secrets"]]
+    for entry in sections["effective"]:
+        words = f"policy {entry['policy']}, a(t) = {entry['a']}" if entry.get("a") else f"policy {entry['policy']}"
+        lines.append(_row(words, entry))
     return lines
 
 
-def _row(words: str, found: Mapping[str, Any]) -> str:
-    rho = f"{found['rho']:.4f}" if isinstance(found["rho"], float) else "-"
-    shown = [_quoted(found.get(key)) for key in ("epsilon", "tight_epsilon", "nominal_epsilon")]
-    return f"{words:<62}{rho:>10}" + "".join(f"{text:>10}" for text in shown) + f"  {found['status']}"
+def _row(words: str, entry: Mapping[str, Any]) -> str:
+    rho = f"{entry['rho']:.4f}" if isinstance(entry["rho"], float) else "-"
+    shown = [_quoted(entry.get(key)) for key in ("epsilon", "tight_epsilon", "nominal_epsilon")]
+    return f"{words:<62}{rho:>10}" + "".join(f"{text:>10}" for text in shown) + f"  {entry['status']}"
 
 
 def _quoted(epsilon: float | str | None) -> str:

@@ -1,7 +1,7 @@
 """Charts as inline SVG that stretches with the page while its text keeps its size.
 
 Horizontal positions are percentages and vertical ones pixels, so a chart is as readable on a phone as on paper. Colours
-and fonts come from the page's style sheet by class; every mark is told apart by its label or dash, not by colour alone.
+and fonts come from the page's style sheet by class; marks differ by label or dash, not by colour alone.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def bar_chart(name: str, title: str, bars: Sequence[Bar]) -> Markup:
     True
     """
     longest = max((bar.length for bar in bars if bar.length is not None and math.isfinite(bar.length)), default=0.0)
-    said = "; ".join(f"{bar.label}: {bar.text}" for bar in bars)
-    svg = _picture(name, title, said, height=PITCH * len(bars))
+    description = "; ".join(f"{bar.label}: {bar.text}" for bar in bars)
+    svg = _picture(name, title, description, height=PITCH * len(bars))
     for row, bar in enumerate(bars):
         y = PITCH * row + PITCH // 2
         known = bar.length is not None and math.isfinite(bar.length)
@@ -86,8 +86,10 @@ def delta_chart(name: str, title: str, rhos: Sequence[Fraction], points: Sequenc
     drawn = [[(decade, epsilon_upper(rho, delta)) for decade, delta in deltas] for rho in rhos]
     ends = [point.epsilon for point in points] + [epsilon for curve in drawn for _, epsilon in curve]
     ticks = list(_ticks(max(ends, default=1.0)))
-    said = "; ".join(f"{p.label}: epsilon {quoted_upper(p.epsilon)} at delta {one_in_upper(p.delta)}" for p in points)
-    svg = _picture(name, title, f"Epsilon grows as delta shrinks. {said}", height=BOTTOM + 52)
+    description = "; ".join(
+        f"{p.label}: epsilon {quoted_upper(p.epsilon)} at delta {one_in_upper(p.delta)}" for p in points
+    )
+    svg = _picture(name, title, f"Epsilon grows as delta shrinks. {description}", height=BOTTOM + 52)
 
     def x(decade: float) -> float:
         return LEFT + (RIGHT - LEFT) * (decade - 1) / (decades - 1)
@@ -109,8 +111,8 @@ def delta_chart(name: str, title: str, rhos: Sequence[Fraction], points: Sequenc
         steps = (f"{1000 * (d - 1) / (decades - 1):.1f} {1000 * (1 - epsilon / ticks[-1]):.1f}" for d, epsilon in curve)
         SubElement(stretched, "path", {"d": "M" + "L".join(steps), "class": f"curve dash-{order % 4}"})
     for point in points:
-        at = -math.log10(point.delta)
-        place = {"cx": f"{x(at):.2f}%", "cy": f"{y(point.epsilon):.1f}", "r": "5"}
+        power = -math.log10(point.delta)
+        place = {"cx": f"{x(power):.2f}%", "cy": f"{y(point.epsilon):.1f}", "r": "5"}
         SubElement(svg, "circle", {**place, "class": "point"})
     return _markup(svg)
 

@@ -114,7 +114,7 @@ def headline_of(costs: tuple[Cost, ...]) -> Cost:
 
 
 def stops_of(statement: Mapping[str, Any], headline: Cost) -> tuple[Stop, ...]:
-    """List why this run is no release, or promises nothing.
+    """List why this run is not a release, or promises nothing.
 
     Examples
     --------

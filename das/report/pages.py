@@ -1,4 +1,4 @@
-"""How pages are made of templates: escaped, strict about what is missing, without stray blank lines."""
+"""Page templates: escaped, strict about missing values, without stray blank lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telling a person how far a run has come."""
+"""Progress of a run on the terminal or in a log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Bars:
         self._bar.update(done - self._bar.n)
 
     def close(self) -> None:
-        """Leave the last bar as it stands."""
+        """Close the last bar."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None
@@ -41,12 +41,12 @@ class Lines:
         self._ended: set[str] = set()
 
     def tell(self, stage: str, done: int, of: int) -> None:
-        """Write a line when a stage has written all its parts."""
+        """Write a line when a stage has written all its shards."""
         began = self._began.setdefault(stage, time.monotonic())
         if done >= of and stage not in self._ended:
             self._ended.add(stage)
-            self._stream.write(f"{stage:<9} {of} parts, {time.monotonic() - began:.1f} s\n")
+            self._stream.write(f"{stage:<9} {of} shards, {time.monotonic() - began:.1f} s\n")
             self._stream.flush()
 
     def close(self) -> None:
-        """Nothing is left open."""
+        """Do nothing: no resource is open."""

@@ -13,7 +13,7 @@ __all__ = ["summary"]
 
 
 def summary(statement: Mapping[str, Any], folder: Path) -> str:
-    """Say what is promised, given what, and where the files are."""
+    """State what is promised, given which public facts, and where the files are."""
     lines = [f"Release {statement['release']}", ""]
     if statement["seeded"]:
         lines += ["TEST RUN: the noise key is known. Nothing below is promised, and this is not a release.", ""]
@@ -73,7 +73,7 @@ def _promise(statement: Mapping[str, Any]) -> list[str]:
         of_noise = f"epsilon {round_up(nominal['epsilon'], 4)}{except_}"
         return [
             *lines,
-            "Drawn      noise given that counts conform (the congenial engine); its errors are in the promise: proved.",
+            "Drawn      noise given that counts conform (the congenial method); its errors are in the promise: proved.",
             f"Nominal    {of_noise}, of the noise before it was conditioned.",
         ]
     budget = f"rho = {nominal['rho']} = {float(Fraction(nominal['rho'])):.4f}" if zcdp else "pure"

@@ -1,4 +1,4 @@
-"""How a report says a number: epsilons and factors rounded up, never down."""
+"""How a report writes numbers: epsilons and factors are rounded up, never down."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def factor_upper(epsilon: Fraction | float) -> str:
 
 
 def one_in_upper(probability: Fraction) -> str:
-    """Say a small probability as one in so many; if that many is not round, it is rounded so that the chance grows.
+    """Write a small probability as one in so many, rounded so that the probability grows.
 
     Examples
     --------
@@ -128,7 +128,7 @@ def named(text: str) -> str:
 
 
 def fact(entry: object) -> str:
-    """Say an entry of a list of facts, be it plain text or a record of what and where.
+    """Write an entry of a list of facts: plain text, or a record with query and level.
 
     Examples
     --------

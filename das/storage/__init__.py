@@ -1,1 +1,1 @@
-"""Files, staging, run identity and ledger: what a run keeps on disk, and how nothing half-written is taken for done."""
+"""Files, staging, run identity and ledger: what a run keeps on disk; an incomplete stage is never taken for done."""

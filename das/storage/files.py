@@ -1,4 +1,4 @@
-"""One file or folder on disk: written whole, hashed, private or public, forgotten; a full disk is an interruption."""
+"""Single files and folders: atomic writes, hashes, permissions, secure deletion; a full disk is an interruption."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 WRITING = ".writing"
-"""How the name of a file ends that is not complete yet."""
+"""The suffix of a file that is not complete yet."""
 
 Content = bytes | Callable[[BinaryIO], object]
 
@@ -97,7 +97,7 @@ def make_public(folder: Path) -> None:
 
 
 def secure_delete(path: Path) -> None:
-    """Overwrite a file with random bytes, flush, and unlink it; a file that is not there is already forgotten.
+    """Overwrite a file with random bytes, flush, and unlink it; a file that does not exist is not an error.
 
     On a disk that writes in place this destroys the contents. It promises nothing about copies that the machine made on
     its own: a solid-state drive's or a copy-on-write or journalling file system's old blocks, snapshots, backups,
@@ -109,7 +109,7 @@ def secure_delete(path: Path) -> None:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     key = Path(folder) / "run.key"
     ...     write_atomically(key, b"secret")
-    ...     forget(key)
+    ...     secure_delete(key)
     ...     key.exists()
     False
     """
@@ -127,7 +127,7 @@ def secure_delete(path: Path) -> None:
 
 
 def unfinished(path: Path) -> list[Path]:
-    """List what killed writers of `path` left beside it."""
+    """List the incomplete files that killed writers of `path` left beside it."""
     return sorted(path.parent.glob(f".{path.name}.*{WRITING}"))
 
 

@@ -1,6 +1,6 @@
-"""The two sides of the wall, as folders.
+"""The folder of a run: what may be published, and what stays confidential.
 
-Estimation and everything after it is handed the :class:`ReleaseFolder` alone, which knows no path to the other side.
+Estimation and all later stages receive the :class:`ReleaseFolder` alone, which holds no path to the confidential side.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class ReleaseFolder:
 
 @dataclass(frozen=True, slots=True)
 class ConfidentialFolder:
-    """What must stay inside, mode 0700."""
+    """What must stay confidential, mode 0700."""
 
     path: Path
 
@@ -100,7 +100,7 @@ class ConfidentialFolder:
 
     @property
     def salt(self) -> Path:
-        """The salt of what is published about the input; it stays for auditors."""
+        """The salt of the input's published hash; it is kept for auditors."""
         return self.path / "commitment.salt"
 
     @property
@@ -110,7 +110,7 @@ class ConfidentialFolder:
 
 
 def make_root(folder: Path) -> None:
-    """Make the folder of a run, unless it is there: whoever may read the release may enter it, whatever the umask."""
+    """Make the folder of a run, unless it exists: mode 0755 whatever the umask, so that the release can be read."""
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not nearest.is_dir():
         raise UsageError(Problem(str(nearest), "is a file", "name a new folder with --out"))
@@ -127,17 +127,17 @@ class Layout:
 
     @property
     def release(self) -> ReleaseFolder:
-        """The public side."""
+        """The folder that may be published."""
         return ReleaseFolder(self.root / "release")
 
     @property
     def confidential(self) -> ConfidentialFolder:
-        """The confidential side."""
+        """The folder that must stay confidential."""
         return ConfidentialFolder(self.root / "confidential")
 
     @property
     def run(self) -> Path:
-        """Which run this folder belongs to, so that the same command continues it."""
+        """The identity of the run in this folder, so that the same command continues it."""
         return self.root / "run.json"
 
     @property

@@ -1,7 +1,7 @@
-"""The ledger: how much privacy has been spent on each data set, by which run, kept so that it is not forgotten.
+"""The ledger: a durable record of how much privacy each run has spent on each data set.
 
-An append-only table in SQLite, each entry sealed with the hash of the one before; `das.storage.ledger_entries` says what the
-entries mean. See `ledger.md` for what this does and does not protect against.
+An append-only table in SQLite, each entry sealed with the hash of the one before; `das.storage.ledger_entries` defines
+the entries and their rules. See `ledger.md` for what this does and does not protect against.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from das.storage.ledger_entries import GENESIS, Entry, LedgerEntries
 
 __all__ = ["GENESIS", "Entry", "Ledger"]
 
-# The file's header says that it is a ledger ("dasL"), so that another database is never taken for an empty one.
+# The file's header marks it as a ledger ("dasL"), so that another database is never taken for an empty ledger.
 _APPLICATION_ID = 0x6461734C
 _COLUMNS = (
     *("seq", "dataset", "framework", "run_id", "kind", "amount", "plan_digest", "input_digest", "note", "time"),
@@ -53,9 +53,9 @@ _TROUBLES = {
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The privacy ledger in one file. It holds no connection, so another process may be given it or inherit it.
+    """The privacy ledger in one file. It holds no connection, so it can be passed to another process.
 
-    A charge stands from the moment it is reserved: a run that dies without a word has spent its budget. Every method
+    A charge stands from the moment it is reserved: a run that dies has spent its budget. Every method
     but `verify` raises BudgetError if the file is locked for longer than `wait_seconds`, cannot be written, is not a
     ledger or does not verify: a damaged ledger grants nothing.
 
@@ -83,7 +83,7 @@ class Ledger:
 
     @classmethod
     def open(cls, path: Path | str, *, wait_seconds: float = 60) -> Ledger:
-        """Open the ledger at `path`, beginning one if there is no file or an empty one."""
+        """Open the ledger at `path`; create it if the file does not exist or is empty."""
         ledger = cls(Path(path).resolve(), wait_seconds)
         with ledger._connected("rwc") as connection:
             if not _is_ledger(connection):
@@ -113,10 +113,10 @@ class Ledger:
         """Charge `amount` to `dataset` before anything is drawn; the first reservation fixes the data set's total.
 
         A run that states no `total` takes the one that stands; if it is the first, there is room for it and no other.
-        Returns the entry under which the run stands. For a resumed run that is the one it already has, of kind
+        Returns the run's entry. For a resumed run that is the one it already has, of kind
         "reserve" or "commit", and nothing is charged again.
         """
-        with self._changing() as (connection, books):
+        with self._changing() as (connection, posted):
             opening = amount if total is None else total
             account = Entry(dataset=dataset, framework=framework, kind="open", amount=opening, time=_utc(time))
             wanted = replace(
@@ -128,31 +128,31 @@ class Ledger:
                 input_digest=input_digest,
                 note=note,
             )
-            standing = books.runs.get(run_id)
+            standing = posted.runs.get(run_id)
             if standing and standing.kind in ("reserve", "commit") and standing.same_charge(wanted):
                 return standing
-            if dataset not in books.accounts:
-                self._write(connection, books, account)
-            elif (fixed := books.accounts[dataset]).framework == framework and total not in (None, fixed.amount):
+            if dataset not in posted.accounts:
+                self._write(connection, posted, account)
+            elif (fixed := posted.accounts[dataset]).framework == framework and total not in (None, fixed.amount):
                 reason = f"the total of data set {dataset!r} is fixed at {fixed.amount}, and this run states {total}"
                 raise self._error(reason, "state that total, or raise it, with a reason")
-            return self._write(connection, books, wanted)
+            return self._write(connection, posted, wanted)
 
     def commit(self, run_id: str, *, note: str = "", time: str | None = None) -> Entry:
         """Confirm that the run's measurements are durable; a second commit returns the first."""
         return self._conclude(run_id, kind="commit", note=note, time=time)
 
     def give_back_undrawn(self, run_id: str, *, note: str = "", time: str | None = None) -> Entry:
-        """Give back the reservation of a run that drew no noise, for which the caller vouches; never after a commit."""
+        """Give back the reservation of a run that drew no noise, as the caller guarantees; never after a commit."""
         return self._conclude(run_id, kind="release", note=note, time=time)
 
     def raise_total(self, dataset: str, total: Fraction, reason: str, *, time: str | None = None) -> Entry:
-        """Raise the total budget of `dataset`, on the record."""
-        with self._changing() as (connection, books):
-            if dataset not in books.accounts:
+        """Raise the total budget of `dataset`, as an entry with a reason."""
+        with self._changing() as (connection, posted):
+            if dataset not in posted.accounts:
                 raise self._error(f"data set {dataset!r} is not in the ledger", "the first reservation fixes its total")
-            raised = replace(books.accounts[dataset], kind="raise", amount=total, note=reason, time=_utc(time))
-            return self._write(connection, books, raised)
+            raised = replace(posted.accounts[dataset], kind="raise", amount=total, note=reason, time=_utc(time))
+            return self._write(connection, posted, raised)
 
     def record_testing(
         self,
@@ -166,7 +166,7 @@ class Ledger:
         time: str | None = None,
     ) -> Entry:
         """List a seeded run. It is charged nothing, because its outputs stay as confidential as its input."""
-        with self._changing() as (connection, books):
+        with self._changing() as (connection, posted):
             wanted = Entry(
                 dataset=dataset,
                 framework=framework,
@@ -178,10 +178,10 @@ class Ledger:
                 note=note,
                 time=_utc(time),
             )
-            standing = books.runs.get(run_id)
+            standing = posted.runs.get(run_id)
             if standing and standing.kind == "testing" and standing.same_charge(wanted):
                 return standing
-            return self._write(connection, books, wanted)
+            return self._write(connection, posted, wanted)
 
     def spent(self, dataset: str) -> Fraction:
         """Return what `dataset` has been charged: commits and outstanding reservations; 0 if it is not known."""
@@ -193,17 +193,17 @@ class Ledger:
 
     @property
     def head(self) -> str:
-        """The last entry's hash. Published in a manifest, it lets anyone notice a ledger that was cut short."""
+        """The last entry's hash. Published in a manifest, it lets anyone detect a truncated ledger."""
         return self._read().head
 
     def verify(self, expected_head: str | None = None) -> list[Problem]:
         """Check every hash, sum and state, and that the entry whose hash is `expected_head` is still there."""
         try:
             with self._connected("rw") as connection:
-                books, problems = self._examine(connection)
+                posted, problems = self._examine(connection)
         except BudgetError as error:
             return list(error.problems)
-        if expected_head not in (None, GENESIS, *(entry.hash for entry in books.entries)):
+        if expected_head not in (None, GENESIS, *(entry.hash for entry in posted.entries)):
             reason = f"entry {expected_head}, to which a release points, is gone: the ledger was cut short or replaced"
             problems.append(Problem(str(self.path), reason, _RESTORE))
         return problems
@@ -231,10 +231,10 @@ class Ledger:
     @contextmanager
     def _changing(self) -> Iterator[tuple[sqlite3.Connection, LedgerEntries]]:
         with self._connected("rw") as connection:
-            connection.execute("BEGIN IMMEDIATE")  # only the one who reads what is left may take it
-            books = self._sound(connection)
+            connection.execute("BEGIN IMMEDIATE")  # no other process may spend between our read and our write
+            posted = self._sound(connection)
             try:
-                yield connection, books
+                yield connection, posted
             except ValueError as error:
                 raise self._error(str(error), "correct it and run the command again") from error
             connection.execute("COMMIT")
@@ -244,10 +244,10 @@ class Ledger:
             return self._sound(connection)
 
     def _sound(self, connection: sqlite3.Connection) -> LedgerEntries:
-        books, problems = self._examine(connection)
+        posted, problems = self._examine(connection)
         if problems:
             raise BudgetError(problems)
-        return books
+        return posted
 
     def _examine(self, connection: sqlite3.Connection) -> tuple[LedgerEntries, list[Problem]]:
         if not _is_ledger(connection):
@@ -256,7 +256,7 @@ class Ledger:
         schema = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
         if schema != set(_SCHEMA):
             damage.append((f"{self.path}", "the table or the triggers that forbid changes were altered"))
-        books, last, previous = LedgerEntries(), 0, GENESIS
+        posted, last, previous = LedgerEntries(), 0, GENESIS
         readable = _SCHEMA[0] in schema
         for values in connection.execute(_SELECT) if readable else ():
             row = dict(zip(_COLUMNS, values, strict=True))
@@ -273,26 +273,26 @@ class Ledger:
                 continue
             if entry.hash != entry.seal():
                 damage.append((where, "it was altered after it was written"))
-            if violation := books.violation(entry):
+            if violation := posted.violation(entry):
                 damage.append((where, violation.reason))
-            books.post(entry)
-        return books, [Problem(where, reason, _RESTORE) for where, reason in damage]
+            posted.post(entry)
+        return posted, [Problem(where, reason, _RESTORE) for where, reason in damage]
 
     def _conclude(self, run_id: str, *, kind: str, note: str, time: str | None) -> Entry:
-        with self._changing() as (connection, books):
-            standing = books.runs.get(run_id)
+        with self._changing() as (connection, posted):
+            standing = posted.runs.get(run_id)
             if standing is None:
                 raise self._error(f"run {run_id!r} is not in the ledger", "reserve first")
             if standing.kind == kind:
                 return standing
-            return self._write(connection, books, replace(standing, kind=kind, note=note, time=_utc(time)))
+            return self._write(connection, posted, replace(standing, kind=kind, note=note, time=_utc(time)))
 
-    def _write(self, connection: sqlite3.Connection, books: LedgerEntries, wanted: Entry) -> Entry:
-        if violation := books.violation(wanted):
+    def _write(self, connection: sqlite3.Connection, posted: LedgerEntries, wanted: Entry) -> Entry:
+        if violation := posted.violation(wanted):
             raise self._error(violation.reason, violation.remedy)
-        entry = books.sealed(wanted)
+        entry = posted.sealed(wanted)
         connection.execute(_INSERT, entry.to_row())
-        books.post(entry)
+        posted.post(entry)
         return entry
 
 

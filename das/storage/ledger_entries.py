@@ -1,4 +1,4 @@
-"""What a privacy ledger's entries are, what may follow what, and what they add up to; no file, no clock.
+"""Ledger entries: their fields, which entry may follow which, and what they add up to; no file and no time.
 
 The state is a fold over the entries, and the same rules judge an entry before it is written and when it is verified.
 `das.storage.ledger` keeps the entries.
@@ -20,7 +20,7 @@ __all__ = ["GENESIS", "Entry", "LedgerEntries", "LedgerViolation"]
 GENESIS = "0" * 64
 """The head of a ledger without entries."""
 
-# A charge counts in its own currency only: what a replaced record may cost says nothing of a removed one.
+# A charge counts in its own framework only: the cost of replacing a record does not bound that of removing one.
 _PARAMETER = {"zcdp": "rho", "pure": "epsilon", "zcdp, add-remove": "rho", "pure, add-remove": "epsilon"}
 _ACCOUNT_KINDS = ("open", "raise")
 _RUN_KINDS = ("reserve", "commit", "release", "testing")
@@ -97,7 +97,7 @@ class Entry:
         return hashlib.sha256(json.dumps(row, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
     def same_charge(self, other: Entry) -> bool:
-        """Whether both speak of the same charge: data set, framework, amount, plan and input.
+        """Whether both are the same charge: data set, framework, amount, run, plan and input.
 
         The input belongs to it because the same noise on changed data would reveal the change.
         """
@@ -109,7 +109,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class LedgerViolation:
-    """Why an entry may not follow, and what to do instead."""
+    """The rule that an entry breaks, and what to do instead."""
 
     reason: str
     remedy: str
@@ -117,17 +117,17 @@ class LedgerViolation:
 
 @dataclass(slots=True)
 class LedgerEntries:
-    """What the entries so far add up to. A run's state is its last entry; so is a data set's total.
+    """The entries so far and what they add up to. A run's last entry is its state; a data set's last total applies.
 
     Examples
     --------
-    >>> books = LedgerEntries()
+    >>> ledger = LedgerEntries()
     >>> pl94 = dict(dataset="pl94", framework="zcdp", time="2020-08-12T00:00:00Z")
-    >>> books.post(books.sealed(Entry(kind="open", amount=Fraction(5, 2), **pl94)))
-    >>> books.post(books.sealed(Entry(kind="reserve", run_id="first", amount=Fraction(2), **pl94)))
-    >>> books.spent["pl94"]
+    >>> ledger.post(ledger.sealed(Entry(kind="open", amount=Fraction(5, 2), **pl94)))
+    >>> ledger.post(ledger.sealed(Entry(kind="reserve", run_id="first", amount=Fraction(2), **pl94)))
+    >>> ledger.spent["pl94"]
     Fraction(2, 1)
-    >>> books.objection(Entry(kind="commit", run_id="second", amount=Fraction(2), **pl94)).reason
+    >>> ledger.violation(Entry(kind="commit", run_id="second", amount=Fraction(2), **pl94)).reason
     "run 'second' has no reservation to commit"
     """
 
@@ -147,7 +147,7 @@ class LedgerEntries:
         return replace(placed, hash=placed.seal())
 
     def post(self, entry: Entry) -> None:
-        """Add an entry, whether or not there is an objection to it."""
+        """Add an entry, whether or not it violates a rule."""
         self.entries.append(entry)
         if entry.kind in _ACCOUNT_KINDS:
             self.accounts[entry.dataset] = entry

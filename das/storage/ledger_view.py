@@ -1,4 +1,4 @@
-"""The ledger as people and scripts read it, found through the folder of a run."""
+"""The ledger of a run's data set as a table or as plain data, found through the folder of the run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def ledger_of(folder: Path, *, verify: bool, raise_to: str | None = None, reason
         try:
             total = Fraction(raise_to)
         except (ValueError, ZeroDivisionError):
-            raise UsageError(Problem(f"--raise-to {raise_to}", "is no fraction", "write for example 7/2")) from None
+            raise UsageError(Problem(f"--raise-to {raise_to}", "is not a fraction", "write for example 7/2")) from None
         ledger.raise_total(origin["dataset"], total, reason)
     if verify:
         problems = ledger.verify()
@@ -46,18 +46,18 @@ def ledger_of(folder: Path, *, verify: bool, raise_to: str | None = None, reason
 
 
 def _missing_entry(layout: Layout, ledger: Ledger) -> list[Problem]:
-    """A ledger that was cut short has a sound chain, but no longer the entry that the manifest names."""
+    """Detect a truncated ledger: its chain is sound, but the entry that the manifest names is missing."""
     if not layout.release.manifest.exists():
         return []
     mine = json.loads(layout.release.manifest.read_bytes())["ledger_entry"].get("hash")
     if mine is None or any(entry.hash == mine for entry in ledger.entries()):
         return []
-    remedy = "restore the ledger from a copy; it has forgotten spending"
+    remedy = "restore the ledger from a copy; this one lacks spending"
     return [Problem(str(ledger.path), "no longer holds the entry that this release's manifest names", remedy)]
 
 
 def rows_of(ledger: Ledger, *, verified: bool) -> dict[str, Any]:
-    """Give the ledger as plain data."""
+    """Return the ledger as plain data."""
     entries = ledger.entries()
     return {
         "ledger": ledger.path.name,
@@ -70,7 +70,7 @@ def rows_of(ledger: Ledger, *, verified: bool) -> dict[str, Any]:
 
 
 def ledger_text(ledger: Ledger, *, verified: bool) -> str:
-    """Give the ledger as a table."""
+    """Return the ledger as a table for the terminal."""
     lines = [f"{'when':<22}{'data set':<14}{'kind':<10}{'amount':>22}  {'run':<12}{'plan':<12} note"]
     for entry in ledger.entries():
         run, plan = (entry.run_id or "")[:10], (entry.plan_digest or "")[:10]

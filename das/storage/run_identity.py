@@ -1,8 +1,8 @@
-"""Who answers for a run: its identity, its key, and what it was charged.
+"""Run identity: the run's id, its noise key, and its charge in the ledger.
 
-The order is the protection. The key is durable before the ledger is charged, the ledger is charged before anything is
-drawn, the measurements are durable before the ledger's entry is settled, and only then is the key destroyed. A run
-killed at any point finds its key again and draws the same noise; a run that lost its key draws nothing.
+The order of the steps is what protects. The key is durable before the ledger is charged, the ledger is charged before
+anything is drawn, the measurements are durable before the charge is committed, and only then is the key destroyed. A
+run killed at any point finds its key again and draws the same noise; a run that lost its key draws nothing.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from das.storage.staging import committed
 
 __all__ = ["RunIdentity", "RunRecord", "ledger_path"]
 
-CLOCKLESS = None
+NO_TIME = None
 """A test run keeps no times, so that two of them are the same, byte by byte."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """What the statement and the manifest say of the run."""
+    """What the statement and the manifest publish about the run."""
 
     seeded: bool
     charged: Fraction
@@ -63,14 +63,14 @@ class RunIdentity:
 
     @classmethod
     def claim(cls, plan: Plan, layout: Layout, testing_key: str | None) -> RunIdentity:
-        """Take the folder for this plan, or recognise the run that already has it."""
-        identity = (cls._recognise if layout.run.exists() else cls._begin)(plan, layout, testing_key)
+        """Begin a run of this plan in the folder, or continue the one that is there; refuse any other."""
+        identity = (cls._continue if layout.run.exists() else cls._begin)(plan, layout, testing_key)
         make_public(layout.release.path)
         return identity
 
     @classmethod
     def _begin(cls, plan: Plan, layout: Layout, testing_key: str | None) -> RunIdentity:
-        # The confidential side may be there already, with the input in it, and what a run left that was killed here.
+        # The confidential folder may exist already, with the input in it; so may files of a run that was killed here.
         left = unfinished(layout.run)
         if set(layout.root.iterdir()) - {layout.confidential.path, *left}:
             raise UsageError(
@@ -79,7 +79,9 @@ class RunIdentity:
         for path in left:
             path.unlink()
         for path in (layout.confidential.key, layout.confidential.salt):
-            secure_delete(path)  # of a run that is no more: a new one draws its own, or its noise would be another's
+            secure_delete(
+                path
+            )  # of an abandoned run: a new run needs a key of its own, or it would draw the same noise
         if testing_key is None:
             run_id = secrets.token_hex(16)
         else:
@@ -103,12 +105,14 @@ class RunIdentity:
         return identity
 
     @classmethod
-    def _recognise(cls, plan: Plan, layout: Layout, testing_key: str | None) -> RunIdentity:
+    def _continue(cls, plan: Plan, layout: Layout, testing_key: str | None) -> RunIdentity:
         try:
             content = json.loads(layout.run.read_bytes())
             content["plan_digest"], content["release"], content["seeded"], content["run_id"], content["started"]
         except (ValueError, KeyError, TypeError):
-            damaged = Problem(str(layout.run), "is damaged", "restore it; without it nobody can tell whose run this is")
+            damaged = Problem(
+                str(layout.run), "is damaged", "restore it; without it the run in this folder cannot be identified"
+            )
             raise UsageError(damaged) from None
         if content["plan_digest"] != plan.digest:
             other = f"holds another release ({content['release']}, plan {content['plan_digest'][:16]})"
@@ -124,7 +128,7 @@ class RunIdentity:
 
     @property
     def seeded(self) -> bool:
-        """Whether the key comes from a text that somebody knows."""
+        """Whether the key comes from a testing key, which is not secret."""
         return self.testing_key is not None
 
     def reserve(self, prints: list[dict[str, str]]) -> None:
@@ -155,7 +159,7 @@ class RunIdentity:
         dataset = self.plan.settings.input.dataset
         if self.seeded:
             if not charged:
-                common["input_digest"] = "not recorded: the salt of a test run is no secret"
+                common["input_digest"] = "not recorded: the salt of a test run is not secret"
                 ledger.record_testing(dataset=dataset, framework=self.plan.currency, run_id=self.run_id, **common)
             return
         ledger.reserve(
@@ -168,7 +172,7 @@ class RunIdentity:
         )
 
     def settle(self) -> None:
-        """The measurements are durable: settle the charge, then destroy the key."""
+        """Once the measurements are durable: commit the charge, then destroy the key."""
         if committed(self.layout.release.mechanism(self.plan)) is None:
             raise UsageError(Problem(str(self.layout.root), "holds no measurements", "run `das measure` first"))
         if not self.seeded:
@@ -177,7 +181,7 @@ class RunIdentity:
             secure_delete(path)
 
     def commitments(self, prints: list[dict[str, str]]) -> list[dict[str, str]]:
-        """What may be published of the input: one hash of it all, under a salt that stays inside.
+        """What may be published about the input: one hash of all files, under a salt that stays confidential.
 
         Not the files' names, nor how many there are: one file per village would name the villages with people.
         """
@@ -185,7 +189,7 @@ class RunIdentity:
         return [{"name": named, "sha256_salted": commitment(digest_of_input(prints), self._salt())}]
 
     def record(self) -> RunRecord:
-        """What the ledger and the measurements say of this run, for the statement and the manifest."""
+        """Read what the statement and the manifest publish about this run, from the ledger and the measurements."""
         measured = committed(self.layout.release.mechanism(self.plan))
         if measured is None:
             raise UsageError(Problem(str(self.layout.root), "holds no measurements", "run `das measure` first"))
@@ -199,18 +203,18 @@ class RunIdentity:
             entry: dict[str, Any] = {"kind": "testing"}
         else:
             charged = mine[-1].amount
-            # Its own hash, not the ledger's head: other entries are none of this release's readers' business.
+            # Its own hash, not the ledger's head, which would depend on the entries of other runs.
             entry = {"run_id": self.run_id, "kind": mine[-1].kind, "hash": mine[-1].hash}
         return RunRecord(
             seeded=self.seeded,
             charged=charged,
             ledger_entry=entry,
             inputs=measured["inputs"],
-            started=CLOCKLESS if self.seeded else self.started,
+            started=NO_TIME if self.seeded else self.started,
         )
 
     def _ledger(self) -> Ledger:
-        """The ledger that this run was entered in; what is gone is not begun anew."""
+        """Open the ledger that holds this run; a missing ledger is an error, not a new ledger."""
         path = ledger_path(self.plan)
         if not path.exists():
             remedy = "restore it; a new one would forget what was spent"
@@ -229,10 +233,10 @@ class RunIdentity:
 
 
 def ledger_path(plan: Plan) -> Path:
-    """Where spending on this data set is recorded: as configured, or in the folder that the first input names."""
+    """The ledger's file: as configured, or beside the first input."""
     if plan.settings.input.ledger:
         return plan.folder / plan.settings.input.ledger
-    folder = takewhile(lambda part: not set(part) & set("*?["), Path(plan.settings.input.files[0]).parent.parts)
+    folder = takewhile(lambda name: not set(name) & set("*?["), Path(plan.settings.input.files[0]).parent.parts)
     return plan.folder.joinpath(*folder, "ledger.sqlite")
 
 

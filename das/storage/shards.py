@@ -1,4 +1,4 @@
-"""How a level is cut into files: runs of whole families, the same on every runner, so that names and bytes agree."""
+"""How a level is cut into shards, one file each: whole families, the same on every runner, so that bytes agree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from geography import Spine
 __all__ = ["Shard", "families", "parquet_bytes", "parquet_of_row_groups", "shards_of"]
 
 NUMBERS_PER_SHARD = 500_000
-"""About 4 MB of 64-bit numbers: what one worker holds at a time; small, so that no worker waits long for another."""
+"""About 4 MB of 64-bit numbers: the most that one worker holds at a time; small, so that workers finish together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,12 @@ class Shard:
     stop: int
 
     def path(self, folder: Path) -> Path:
-        """Where the part's file stands: ``<level>.parquet``, a folder of that name where there are several."""
+        """The shard's file: ``<level>.parquet``, or a file in a folder of that name if the level has several shards."""
         whole = folder / f"{self.level}.parquet"
         return whole if self.of == 1 else whole / f"part-{self.index:05d}-of-{self.of:05d}.parquet"
 
     def pieces(self, numbers_per_unit: int) -> Iterator[tuple[int, int]]:
-        """Yield runs of geounits that hold at most ``NUMBERS_PER_SHARD`` numbers each, whatever family they are of.
+        """Yield runs of geounits that hold at most ``NUMBERS_PER_SHARD`` numbers each, across families.
 
         Examples
         --------
@@ -65,7 +65,7 @@ def families(spine: Spine, level: str) -> NDArray[np.int64]:
 
 
 def shards_of(spine: Spine, level: str, numbers_per_unit: int) -> list[Shard]:
-    """Cut a level into parts of at most ``NUMBERS_PER_SHARD`` numbers, never through a family."""
+    """Cut a level into shards of whole families; more than ``NUMBERS_PER_SHARD`` numbers only for a single family."""
     offsets = families(spine, level)
     limit = max(1, NUMBERS_PER_SHARD // max(1, numbers_per_unit))
     cuts = [0]

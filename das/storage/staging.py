@@ -1,8 +1,8 @@
-"""How a stage either happened or did not: its folder appears when all its files are there, and not before.
+"""Staging: a stage's folder appears when all its files are complete, and not before.
 
 Outputs are written into a hidden sibling `.<name>.partial`, listed with their hashes in `_committed.json`, and then the
-folder is renamed to its name: its presence is the fact. What a killed run leaves behind has another name, and the next
-run clears it.
+folder is renamed to its name: if it exists, the stage is done. What a killed run leaves behind has another name, and
+the next run clears it.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Staging:
         return self
 
     def clear(self) -> None:
-        """Take back everything that was written, to begin again."""
+        """Remove everything that was written, to begin again."""
         for leftover in self.partial.iterdir():
             _remove(leftover)
 
@@ -152,7 +152,7 @@ class Staging:
             except FileNotFoundError:
                 pass
             except OSError:
-                return descriptor  # a file system without locks; what rests on the rename holds all the same
+                return descriptor  # a file system without locks; the rename is atomic all the same
             os.close(descriptor)  # the last holder has just renamed or removed what we locked: try again
 
 

@@ -1,8 +1,8 @@
-"""Runners by name. Nothing is left to a default that may go and download another runner.
+"""Runners by name. No choice is left to a Beam default, which may download another runner.
 
 ``in-memory`` is one process; ``multi-process`` is one machine with a worker process per core; ``flink`` and ``spark``
-are clusters behind a job server (:mod:`pipelines.runners.clusters`); any other name is Beam's own, with its options as Beam
-documents them.
+are clusters behind a job server (:mod:`pipelines.runners.clusters`); any other name is one of Beam's runners, with the
+options that Beam documents.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ MULTI_PROCESS = "multi-process"
 
 
 class RunnerOptions(PipelineOptions):
-    """Options of job servers that Beam's Python does not list, and the lease of :mod:`pipelines.workers.lifetime`."""
+    """Options of job servers that Beam's Python does not list, and the token of :mod:`pipelines.workers.lifetime`."""
 
     @classmethod
     def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--execution_mode_for_batch", help="Flink's: PIPELINED or BATCH_FORCED")
         parser.add_argument("--number_of_execution_retries", type=int, help="how often Flink tries again")
         parser.add_argument("--execution_retry_delay", type=int, help="milliseconds before it does")
-        parser.add_argument("--das_lease", help=argparse.SUPPRESS)
+        parser.add_argument("--das_lifetime_token", help=argparse.SUPPRESS)
 
 
 def runner_and_options(arguments: Sequence[str]) -> tuple[PipelineRunner, PipelineOptions]:
@@ -46,7 +46,7 @@ def runner_and_options(arguments: Sequence[str]) -> tuple[PipelineRunner, Pipeli
 
     >>> runner, options = runner_and_options(["--runner=multi-process", "--direct_num_workers=2"])
     """
-    # Beam logs what a step stumbled over, which may quote data: only das speaks to the user.
+    # Beam logs the error of a step, which may quote data, so only das writes to the terminal.
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
     named = _named(arguments)
     others = [a for a in arguments if not a.startswith(RUNNER)]
@@ -68,7 +68,7 @@ def runner_and_options(arguments: Sequence[str]) -> tuple[PipelineRunner, Pipeli
             direct.direct_num_workers = os.cpu_count() or 1
         prepare()
         return FnApiRunner(default_environment=ForkedEnvironment()), options
-    log.default_sdk_harness_log_level = "ERROR"  # Java knows nothing above
+    log.default_sdk_harness_log_level = "ERROR"  # the highest level that Java has
     if name in CLUSTERS:
         return PortableRunner(), options
     options.view_as(StandardOptions).runner = named
@@ -76,11 +76,11 @@ def runner_and_options(arguments: Sequence[str]) -> tuple[PipelineRunner, Pipeli
         return create_runner(named), options
     except (ValueError, ImportError):
         known = ", ".join([IN_MEMORY[0], MULTI_PROCESS, *CLUSTERS, "DataflowRunner"])
-        raise UsageError(Problem(f"--runner={named}", "is no runner that can be used here", known)) from None
+        raise UsageError(Problem(f"--runner={named}", "is not a runner that can be used here", known)) from None
 
 
 def is_elsewhere(arguments: Sequence[str]) -> bool:
-    """Whether the work is done by an engine of its own, which outlives this process and may not see its files.
+    """Whether the work is done outside this process and its children: the workers may not see this machine's files.
 
     >>> is_elsewhere([]), is_elsewhere(["--runner=flink"])
     (False, True)
@@ -90,7 +90,7 @@ def is_elsewhere(arguments: Sequence[str]) -> bool:
 
 
 def cluster_of(arguments: Sequence[str]) -> Cluster:
-    """The engine whose cluster the remedies speak of: the one that is named, or Flink.
+    """The cluster that remedies name: the runner that was asked for, or Flink.
 
     >>> cluster_of(["--runner=Spark"]).start
     'bash scripts/spark up'

@@ -1,8 +1,8 @@
-"""An engine's cluster on this machine alone: its Java processes, and Beam's job server in front of them.
+"""A cluster on this machine alone: its Java processes, and Beam's job server in front of them.
 
-The engine's own ports are bound to loopback, and logs and spilled data are kept in a private folder: what travels
+The cluster's own ports are bound to loopback, and logs and spilled data are kept in a private folder: what travels
 through a cluster while records are tabulated is as confidential as the records. Beam's job server and the ports by
-which its runner speaks with Python workers listen on every interface, and Beam has no setting against it: on a machine
+which its runner talks to Python workers listen on every interface, and Beam has no setting to change this: on a machine
 that others can reach, a firewall must close them.
 """
 
@@ -37,7 +37,7 @@ OPENED = (
     *("java.time", "java.util", "java.util.concurrent", "java.util.concurrent.atomic", "java.util.concurrent.locks"),
     *("sun.net.util", "sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar"),
 )
-"""Packages of Java's own into which engines look."""
+"""Packages of the Java runtime to which Flink and Spark need reflective access."""
 
 LOGGING = """\
 rootLogger.level = WARN
@@ -53,7 +53,7 @@ WORKER: Mapping[str, str] = {
     "environment_config": json.dumps({"command": str(Path(sys.executable).with_name("das-worker"))}),
     "environment_cache_millis": "3000",  # one worker for all steps of a stage, instead of one each
 }
-"""Beam's options for Python workers that the engine's processes start beside themselves."""
+"""Beam's options for Python workers that the cluster's processes start on their own machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Process:
 
 
 class Cluster(ABC):
-    """What all engines have in common; an engine says which processes there are and when they can take work."""
+    """What all clusters share; a subclass names its processes and says when they can take work."""
 
     distribution: ClassVar[Distribution]
     job_endpoint: ClassVar[str]
@@ -78,11 +78,11 @@ class Cluster(ABC):
 
     @abstractmethod
     def processes(self) -> tuple[Process, ...]:
-        """Name all of it, in the order in which it is to be started."""
+        """List the processes in the order in which they are to be started."""
 
     @abstractmethod
     def has_workers(self) -> bool:
-        """Whether the engine says that all of its workers are there."""
+        """Whether the cluster reports all of its workers."""
 
     def settings(self) -> Mapping[str, str]:
         """Files to write into the folder before anything is started: name to content."""
@@ -94,12 +94,12 @@ class Cluster(ABC):
 
     @property
     def title(self) -> str:
-        """The engine's name."""
-        return self.distribution.engine
+        """The cluster's name."""
+        return self.distribution.cluster
 
     @property
     def name(self) -> str:
-        """The engine's name as it is typed."""
+        """The cluster's name as it is typed."""
         return self.title.lower()
 
     @property
@@ -119,7 +119,7 @@ class Cluster(ABC):
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What every Java process is told."""
+        """The options of every Java process."""
         return (
             *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED),
             "-XX:+UseSerialGC",
@@ -128,7 +128,7 @@ class Cluster(ABC):
         )
 
     def job_server(self, main: str, heap: str, flags: tuple[str, ...] = (), **arguments: str) -> Process:
-        """Beam's own process, with the arguments that it takes for every engine and those for this one."""
+        """Beam's job server, with the arguments that are the same for every cluster and those of this one."""
         host, _, port = self.job_endpoint.partition(":")
         common = {"job-host": host, "job-port": port, "artifact-port": "0", "expansion-port": "0"}
         common["artifacts-dir"] = str(self.folder / "artifacts")
@@ -137,7 +137,7 @@ class Cluster(ABC):
         return Process(JOB_SERVER, main, heap, listed, flags, (self.job_endpoint,))
 
     def up(self) -> None:
-        """Start whatever of the cluster does not run, and wait until it can take work."""
+        """Start the processes that do not run, and wait until the cluster can take work."""
         classes, command = jars(self.distribution), java(self.title)
         missing = [process for process in self.processes() if self.pid_of(process.name) is None]
         _require_free(address for process in missing for address in process.listens)
@@ -169,7 +169,7 @@ class Cluster(ABC):
             self.pid_file(process.name).unlink(missing_ok=True)
 
     def is_up(self) -> bool:
-        """Whether all of it runs and can take work."""
+        """Whether all processes run and can take work."""
         return self.has_workers() and _listens(self.job_endpoint)
 
     def pid_of(self, name: str) -> int | None:
@@ -185,11 +185,11 @@ class Cluster(ABC):
         return self.folder / f"{name}.pid"
 
     def beam_that_runs(self) -> str | None:
-        """The release of Beam that the job server was started from, if one runs; it cannot be asked itself."""
+        """The Beam release of the running job server, from its command line; it cannot be asked. None if none runs."""
         pid = self.pid_of(JOB_SERVER)
         class_path = rf"/{self.name}-[^/]+-beam-([^/]+)/".encode()
-        found = pid and re.search(class_path, _command_of(pid))
-        return found[1].decode() if found else None
+        match = pid and re.search(class_path, _command_of(pid))
+        return match[1].decode() if match else None
 
     def _start(self, process: Process, command: str, classes: Path) -> None:
         flags = [*self.flags, f"-Xmx{process.heap}", *process.flags, "-cp", f"{classes}/*"]
@@ -204,7 +204,7 @@ class Cluster(ABC):
         self.pid_file(process.name).write_text(str(pid))
 
     def _is_ours(self, pid: int) -> bool:
-        """Whether the process lives and is one of the cluster's; another may have got the number since."""
+        """Whether the process is alive and belongs to the cluster; another may have been given the number since."""
         try:
             command = _command_of(pid).split(b"\0")
             state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
@@ -214,11 +214,11 @@ class Cluster(ABC):
 
 
 def ask(address: str) -> dict[str, int]:
-    """What an engine says of itself; nothing if it does not answer."""
+    """Read a status page as JSON; an empty dict if there is no answer."""
     try:
         with urllib.request.urlopen(f"http://{address}", timeout=5) as answer:
-            found: dict[str, int] = json.load(answer)
-            return found
+            status: dict[str, int] = json.load(answer)
+            return status
     except (OSError, ValueError):
         return {}
 

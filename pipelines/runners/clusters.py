@@ -1,4 +1,4 @@
-"""Engines by name, and their clusters on this machine: ``python -m pipelines.runners.clusters NAME up | down | status``."""
+"""Clusters on this machine by name: ``python -m pipelines.runners.clusters NAME up | down | status``."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ __all__ = ["CLUSTERS", "FLINK", "SPARK"]
 
 FLINK = Flink()
 SPARK = Spark()
-CLUSTERS: Mapping[str, Cluster] = {engine.name: engine for engine in (FLINK, SPARK)}
+CLUSTERS: Mapping[str, Cluster] = {cluster.name: cluster for cluster in (FLINK, SPARK)}
 
 
 @click.command()
 @click.argument("name", type=click.Choice(list(CLUSTERS)))
 @click.argument("action", type=click.Choice(["up", "down", "status"]))
 def main(name: str, action: str) -> None:
-    """Start, stop or show an engine's cluster on this machine."""
-    engine = CLUSTERS[name]
+    """Start, stop or show a cluster on this machine."""
+    cluster = CLUSTERS[name]
     try:
         if action == "up":
-            engine.up()
+            cluster.up()
         elif action == "down":
-            engine.down()
+            cluster.down()
     except ProblemsFound as error:
         for problem in error.problems:
             click.echo(f"{name}: {problem}", err=True)
         sys.exit(error.exit_code)
-    for process in engine.processes():
-        pid = engine.pid_of(process.name)
+    for process in cluster.processes():
+        pid = cluster.pid_of(process.name)
         click.echo(f"{process.name:14} {f'runs ({pid})' if pid else 'does not run'}")
     if action == "status":
-        sys.exit(0 if engine.is_up() else 1)
+        sys.exit(0 if cluster.is_up() else 1)
 
 
 if __name__ == "__main__":

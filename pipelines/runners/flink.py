@@ -1,4 +1,4 @@
-"""Apache Flink: a JobManager and two TaskManagers, and defaults that try again what a lost worker held.
+"""Apache Flink: a JobManager and two TaskManagers, and defaults that recompute what a lost worker held.
 
 Batch jobs run with blocking exchanges (``BATCH_FORCED``): what a lost TaskManager held is computed again, and nothing
 else. A failed bundle is tried again after a pause. Neither draws new noise; see :mod:`pipelines.stages.measure`.
@@ -58,7 +58,7 @@ class Flink(Cluster):
     """Flink on this machine."""
 
     distribution = Distribution(
-        engine="Flink",
+        cluster="Flink",
         version="1.19.3",
         package="apache-flink-libraries",
         package_sha256="4a58e3a1fb7d83340bc96b6c080624c6d792d69fae5d294b96224775204a9c60",

@@ -1,8 +1,8 @@
-"""The Java side of an engine: downloaded once by pip and Maven, checked against one digest, kept in the user's cache.
+"""The jars of a cluster: downloaded once by pip and Maven, checked against one digest, kept in the user's cache.
 
-An engine's own jars come with its Python distribution; Beam's job server is resolved from Maven with all that it needs,
-in parts instead of one large jar. It is of the same release as the Python Beam, which is pinned to it: the newest that
-can be had complete wherever Maven mirrors hold what is in common use.
+The cluster's own jars come from its Python distribution; Beam's job server comes from Maven with its dependencies as
+separate jars, instead of one large jar. It has the release of the Python Beam, which is pinned to it: the newest that
+common Maven mirrors hold with all dependencies.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ CACHE = "DAS_CACHE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """Where an engine's jars come from."""
+    """Where a cluster's jars come from."""
 
-    engine: str
+    cluster: str
     version: str
     package: str
-    """The Python source distribution that holds the engine's own jars, with its SHA-256."""
+    """The Python source distribution that holds the cluster's own jars, with its SHA-256."""
     package_sha256: str
     wanted: tuple[str, ...] = ("",)
-    """How the names begin of those jars in it that are needed."""
+    """Prefixes of the names of the jars that are needed from it."""
     runner: str
-    """Beam's artifact for this engine, and the groups that are not wanted of all that it needs."""
+    """Beam's artifact for this cluster, and the groups that are left out of its dependencies."""
     excluded: tuple[str, ...]
     below: str = ""
-    """The folder in which the engine expects its jars, relative to its home."""
+    """The folder in which the cluster expects its jars, relative to its home."""
     jars_sha256: str
     """Of all jars together: see :func:`digest_of_jars`."""
 
@@ -53,11 +53,11 @@ class Distribution:
         """Where it is kept."""
         # Beam sends its own class path to the cluster with every job, a few hundred megabytes, unless the path contains
         # "gradle/wrapper". The cluster has these jars already: it is started from the same folder.
-        return cache_folder() / f"{self.engine.lower()}-{self.version}-beam-{BEAM}" / "gradle" / "wrapper"
+        return cache_folder() / f"{self.cluster.lower()}-{self.version}-beam-{BEAM}" / "gradle" / "wrapper"
 
     @property
     def pom(self) -> str:
-        """What Maven is to resolve."""
+        """The project that Maven is to resolve."""
         exclusions = "".join(
             f"<exclusion><groupId>{group}</groupId><artifactId>*</artifactId></exclusion>" for group in self.excluded
         )
@@ -73,9 +73,9 @@ class Distribution:
 """
 
 
-def java(engine: str) -> str:
-    """Where Java is."""
-    return _tool("java", engine, "a Java runtime, 11 or 17 (on Debian: apt-get install openjdk-17-jre-headless)")
+def java(cluster: str) -> str:
+    """The path of the Java command."""
+    return _tool("java", cluster, "a Java runtime, 11 or 17 (on Debian: apt-get install openjdk-17-jre-headless)")
 
 
 def cache_folder() -> Path:
@@ -85,7 +85,7 @@ def cache_folder() -> Path:
 
 
 def jars(needed: Distribution) -> Path:
-    """Where the jars are, downloaded if need be and checked in any case."""
+    """The folder of the jars: downloaded if it is missing, and always checked."""
     if version("apache-beam") != BEAM:
         reason = f"is {version('apache-beam')} here, and the job server is of {BEAM}"
         raise UsageError(Problem("apache-beam", reason, "install requirements.lock: `bash scripts/setup` does"))
@@ -123,7 +123,7 @@ def artifact_of(jar: str) -> str:
 
 
 def _download(needed: Distribution, folder: Path) -> None:
-    mvn = _tool("mvn", needed.engine, "Maven (on Debian: apt-get install maven)")
+    mvn = _tool("mvn", needed.cluster, "Maven (on Debian: apt-get install maven)")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as name:
         work = Path(name)
@@ -135,13 +135,13 @@ def _download(needed: Distribution, folder: Path) -> None:
         pinned = f"{needed.package}=={needed.version} --hash=sha256:{needed.package_sha256}\n"
         (work / "needed.txt").write_text(pinned)
         pip = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps"]
-        _fetch(needed.engine, [*pip, "--require-hashes", "-r", str(work / "needed.txt"), "-d", name])
+        _fetch(needed.cluster, [*pip, "--require-hashes", "-r", str(work / "needed.txt"), "-d", name])
         _unpack(needed, work / f"{needed.package}-{needed.version}.tar.gz", found)
         found.rename(folder)
 
 
 def _unpack(needed: Distribution, package: Path, found: Path) -> None:
-    """Add the engine's own jars, except those of which Beam has brought the version that it needs."""
+    """Add the cluster's own jars, except those that Beam has brought in the version that it needs."""
     brought = {artifact_of(jar.name) for jar in found.iterdir()}
     with tarfile.open(package) as archive:
         for member in archive:
@@ -159,8 +159,8 @@ def _fetch(what: str, command: Sequence[str]) -> None:
         raise UsageError(Problem(what, f"could not be downloaded: {lines[0][:300]}", remedy))
 
 
-def _tool(name: str, engine: str, what: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        raise UsageError(Problem(name, "is not installed", f"a {engine} cluster needs {what}"))
-    return found
+def _tool(name: str, cluster: str, what: str) -> str:
+    path = shutil.which(name)
+    if path is None:
+        raise UsageError(Problem(name, "is not installed", f"a {cluster} cluster needs {what}"))
+    return path

@@ -1,7 +1,7 @@
-"""Whether an engine can do the work at all: asked before the first noise is drawn.
+"""Preflight: check that a runner can do the work, before the first noise is drawn.
 
-A small job goes where the large ones will go. Each worker says which versions it has and whether it sees the output
-folder, by the names of Beam's counters: those come home even from a machine that shares no file with this one.
+A small job runs where the large ones will run. Each worker reports its versions and whether it sees the output folder,
+in the names of Beam's counters: those reach the driver even from a machine that shares no file with it.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ __all__ = ["failure_of", "ready_runner"]
 
 NAMESPACE = "das.preflight"
 PACKAGES = ("das", "apache-beam", "numpy", "scipy", "pyarrow", "ortools", "numba")
-"""Packages of which another version may give other bytes, or none."""
+"""Packages that must have the same version everywhere: another may give other bytes, or fail."""
 EMBEDDED = "embed"
 """Beam's name for a job server within this process."""
-HUSHED = ("wait_until_finish", "_run_job")
-"""Beam's names for the threads that follow a job, or run it."""
+JOB_THREADS = ("wait_until_finish", "_run_job")
+"""Beam's names for the threads that follow a job or run it; their tracebacks are not shown."""
 CONNECT_SECONDS = 5
 DESCRIBE_SECONDS = 30
 PROBE_SECONDS = 300
 
 
 def versions() -> dict[str, str]:
-    """What this process runs on.
+    """Versions of Python and of the packages in this process.
 
     >>> sorted(versions())[:2]
     ['Python', 'apache-beam']
@@ -55,43 +55,43 @@ def versions() -> dict[str, str]:
     return {"Python": "{}.{}".format(*sys.version_info)} | {package: version(package) for package in PACKAGES}
 
 
-class Look(beam.DoFn):
-    """Say what a worker has and sees."""
+class ReportWorker(beam.DoFn):
+    """Report a worker's versions, and whether it sees the output folder."""
 
     def __init__(self, out: str, probe: str) -> None:
         self.out, self.probe = out, probe
 
     def process(self, number: int) -> Iterator[tuple[int, int]]:
-        """Count one more worker like this, and pass something on that must be grouped."""
-        found = versions() | {"host": socket.gethostname(), "sees": str((Path(self.out) / self.probe).exists())}
-        Metrics.counter(NAMESPACE, json.dumps(found, sort_keys=True)).inc()
+        """Count one more report like this, and yield an element to be grouped."""
+        report = versions() | {"host": socket.gethostname(), "sees": str((Path(self.out) / self.probe).exists())}
+        Metrics.counter(NAMESPACE, json.dumps(report, sort_keys=True)).inc()
         yield number % 2, number
 
 
-class Count(beam.DoFn):
-    """Say how many elements came together."""
+class ReportGroup(beam.DoFn):
+    """Report how many elements were grouped."""
 
     def process(self, element: tuple[int, Sequence[int]]) -> Iterator[int]:
-        """Count a group."""
+        """Count one more group of this size."""
         Metrics.counter(NAMESPACE, f"group of {len(set(element[1]))}").inc()
         yield element[0]
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Keep Beam from repeating what an engine says: a step's traceback may quote data, and problems come as files.
+def beam_silenced() -> Iterator[None]:
+    """Keep Beam from printing a job's messages: a step's traceback may quote data, and problems come as files.
 
-    Beam's reader of messages logs them as its own, and dies with a traceback when the job server does; a job server
-    within this process dies with that of the step.
+    Beam's thread that reads a job's messages logs them, and ends with a traceback when the job server does; a job
+    server within this process ends with the traceback of the step.
     """
     before, hook = logging.root.manager.disable, threading.excepthook
 
-    def swallow(ended: threading.ExceptHookArgs) -> None:
-        if ended.thread is None or not any(shard in ended.thread.name for shard in HUSHED):
+    def ignore_job_threads(ended: threading.ExceptHookArgs) -> None:
+        if ended.thread is None or not any(name in ended.thread.name for name in JOB_THREADS):
             hook(ended)
 
     logging.disable(logging.CRITICAL)
-    threading.excepthook = swallow
+    threading.excepthook = ignore_job_threads
     try:
         yield
     finally:
@@ -101,23 +101,23 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def ready_runner(arguments: Sequence[str], out: Path) -> Iterator[Sequence[str]]:
-    """Make sure of an engine for as long as a run lasts; yields the arguments with which to use it."""
+    """Check a runner and bind its workers to this run; yields the arguments with which to use it."""
     if is_elsewhere(arguments):
-        with quiet(), token_in(out) as lease:
-            leased = [*arguments, f"--das_lease={lease}"]
-            _require_fit(leased, out)
-            yield leased
+        with beam_silenced(), token_in(out) as token:
+            bound = [*arguments, f"--das_lifetime_token={token}"]
+            _require_fit(bound, out)
+            yield bound
     else:
         yield arguments
 
 
 def _require_fit(arguments: Sequence[str], out: Path) -> None:
-    """Raise a UsageError that names the remedy if the engine cannot be reached or is not fit for this run."""
+    """Raise a UsageError that names the remedy if the runner cannot be reached or is not fit for this run."""
     _, options = runner_and_options(arguments)
     endpoint = options.view_as(PortableOptions).job_endpoint
-    for engine in CLUSTERS.values():
-        if endpoint == engine.job_endpoint:
-            _require_same_beam(engine)
+    for cluster in CLUSTERS.values():
+        if endpoint == cluster.job_endpoint:
+            _require_same_beam(cluster)
     if endpoint and endpoint != EMBEDDED:
         _require_job_server(endpoint, cluster_of(arguments))
     probe = out / f".probe-{uuid.uuid4().hex}"
@@ -126,25 +126,25 @@ def _require_fit(arguments: Sequence[str], out: Path) -> None:
         counted = _probe(arguments, out, probe.name)
     finally:
         probe.unlink(missing_ok=True)
-    workers = [json.loads(name) for name in counted if name.startswith("{")]
-    problems = sorted({problem for said in workers for problem in _unfit(said, out)}, key=str)
-    if not problems and workers and {name for name in counted if not name.startswith("{")} != {"group of 4"}:
-        problems = [Problem("the engine", "did not group a small job's elements", "use another version of it")]
+    reports = [json.loads(name) for name in counted if name.startswith("{")]
+    problems = sorted({problem for report in reports for problem in _unfit(report, out)}, key=str)
+    if not problems and reports and {name for name in counted if not name.startswith("{")} != {"group of 4"}:
+        problems = [Problem("the runner", "did not group a small job's elements", "use another version of it")]
     if problems:
         raise UsageError(problems)
 
 
-def _require_same_beam(engine: Cluster) -> None:
-    """Refuse this machine's job server if it is of another release; one elsewhere does not say which it is of."""
-    runs, ours = engine.beam_that_runs(), version("apache-beam")
+def _require_same_beam(cluster: Cluster) -> None:
+    """Refuse this machine's job server if it has another release of Beam; one elsewhere does not report its release."""
+    runs, ours = cluster.beam_that_runs(), version("apache-beam")
     if runs not in (None, ours):
-        remedy = f"stop it with `{engine.stop}`, run `bash scripts/setup`, then `{engine.start}`"
+        remedy = f"stop it with `{cluster.stop}`, run `bash scripts/setup`, then `{cluster.start}`"
         raise UsageError(Problem("the job server", f"is of Beam {runs}, and apache-beam here is {ours}", remedy))
 
 
-def _require_job_server(endpoint: str, engine: Cluster) -> None:
+def _require_job_server(endpoint: str, cluster: Cluster) -> None:
     host, _, port = endpoint.rpartition(":")
-    where, remedy = f"--job_endpoint={endpoint}", f"start one with `{engine.start}`, or name another"
+    where, remedy = f"--job_endpoint={endpoint}", f"start one with `{cluster.start}`, or name another"
     try:
         socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
     except (OSError, ValueError):
@@ -154,46 +154,46 @@ def _require_job_server(endpoint: str, engine: Cluster) -> None:
         try:
             service.DescribePipelineOptions(beam_job_api_pb2.DescribePipelineOptionsRequest(), timeout=DESCRIBE_SECONDS)
         except grpc.RpcError:
-            reason = "something listens there that is no Beam job server, or none of a version that is understood"
+            reason = "what listens there is not a Beam job server, or not one of a supported version"
             raise UsageError(Problem(where, reason, remedy)) from None
 
 
 def _probe(arguments: Sequence[str], out: Path, probe: str) -> set[str]:
-    """Run the small job; returns the counters' names."""
+    """Run the small job; return the names of its counters."""
     runner, options = runner_and_options(arguments)
     pipeline = beam.Pipeline(runner=runner, options=options)
-    look = beam.ParDo(Look(str(out.resolve()), probe)).with_output_types(tuple[int, int])
-    _ = pipeline | beam.Create(range(8)) | beam.Reshuffle() | look | beam.GroupByKey() | beam.ParDo(Count())
+    report = beam.ParDo(ReportWorker(str(out.resolve()), probe)).with_output_types(tuple[int, int])
+    _ = pipeline | beam.Create(range(8)) | beam.Reshuffle() | report | beam.GroupByKey() | beam.ParDo(ReportGroup())
     try:
         result = pipeline.run()
         state = result.wait_until_finish(duration=1000 * PROBE_SECONDS)
     except Exception as error:
-        said = f"{error.code()}" if isinstance(error, grpc.RpcError) else str(error).strip().splitlines()[0]
-        remedy = "see that das of the same version is installed where the workers run, and look at the engine's log"
-        reason = f"failed a small job: {said[-300:]}"  # which holds no data
-        raise UsageError(Problem("the engine", reason, remedy)) from error
+        message = f"{error.code()}" if isinstance(error, grpc.RpcError) else str(error).strip().splitlines()[0]
+        remedy = "see that das of the same version is installed where the workers run, and look at the runner's log"
+        reason = f"failed a small job: {message[-300:]}"  # which holds no data
+        raise UsageError(Problem("the runner", reason, remedy)) from error
     if not PipelineState.is_terminal(state):
         result.cancel()
         reason = f"did not do a small job within {PROBE_SECONDS} s"
         remedy = f"see that it has free workers: `{cluster_of(arguments).start}` starts what is missing"
-        raise UsageError(Problem("the engine", reason, remedy))
-    # A runner without counters tells nothing of its workers; that the job ended well is then all there is.
+        raise UsageError(Problem("the runner", reason, remedy))
+    # A runner without counters reports nothing about its workers; then the success of the job must do.
     return {name for name, _ in counters_of(result.metrics(), NAMESPACE)}
 
 
-def _unfit(said: dict[str, str], out: Path) -> Iterator[Problem]:
-    where = f"worker on {said.pop('host')}"
-    if said.pop("sees") != "True":
+def _unfit(report: dict[str, str], out: Path) -> Iterator[Problem]:
+    where = f"worker on {report.pop('host')}"
+    if report.pop("sees") != "True":
         remedy = "choose a folder that this machine and all workers share under the same path"
         yield Problem(where, f"does not see the output folder {out}", remedy)
     for name, ours in versions().items():
-        if said.get(name) != ours:
+        if report.get(name) != ours:
             remedy = "install requirements.lock of the same checkout there, with the same Python"
-            yield Problem(where, f"has {name} {said.get(name)}, and this machine {ours}", remedy)
+            yield Problem(where, f"has {name} {report.get(name)}, and this machine {ours}", remedy)
 
 
 def failure_of(error: Exception, arguments: Sequence[str] = ()) -> Exception:
-    """What to tell of a job that ended badly: the error itself, unless it is the engine that failed and not a step."""
+    """The error to raise for a failed job: its own, unless the runner failed rather than a step."""
     if WORKER_LOST in str(error):
         remedy = "run the same command again; with fewer workers (--direct_num_workers) if memory was short"
         return Interrupted(Problem("a worker process", "was ended before its work was done", remedy))
@@ -206,4 +206,4 @@ def failure_of(error: Exception, arguments: Sequence[str] = ()) -> Exception:
     remedy = (
         f"see that it runs (`{cluster_of(arguments).start}` starts what is missing), then run the same command again"
     )
-    return Interrupted(Problem("the engine", reason, remedy))
+    return Interrupted(Problem("the runner", reason, remedy))

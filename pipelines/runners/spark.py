@@ -19,7 +19,7 @@ MASTER = "localhost:7077"
 WEB = "localhost:8181"
 DEPLOY = "org.apache.spark.deploy"
 WORKERS = {"worker-1": "localhost:8182", "worker-2": "localhost:8183"}
-"""With their pages."""
+"""Each with the address of its web page."""
 CLEANUP = ("-Dspark.worker.cleanup.enabled=true", "-Dspark.worker.cleanup.appDataTtl=86400")
 """Logs of jobs that are over are deleted after a day."""
 
@@ -32,7 +32,7 @@ class Spark(Cluster):
     """Spark on this machine."""
 
     distribution = Distribution(
-        engine="Spark",
+        cluster="Spark",
         version="3.5.8",
         package="pyspark",
         package_sha256="54cca0767b21b40e3953ad1d30f8601c53abf9cbda763653289cdcfcac52313c",
@@ -72,13 +72,13 @@ class Spark(Cluster):
             self.job_server(
                 "org.apache.beam.runners.spark.SparkJobServerDriver",
                 "512m",
-                tuple(f"-D{name}={value}" for name, value in self._of_a_job().items()),
+                tuple(f"-D{name}={value}" for name, value in self._job_settings().items()),
                 spark_master_url=f"spark://{MASTER}",
             ),
         )
 
-    def _of_a_job(self) -> Mapping[str, str]:
-        """Spark's settings of a job: its driver, within the job server, hands them on to the executors."""
+    def _job_settings(self) -> Mapping[str, str]:
+        """Spark's settings of a job; its driver, within the job server, passes them to the executors."""
         return {
             "spark.driver.host": "localhost",
             "spark.driver.bindAddress": "127.0.0.1",

@@ -1,8 +1,8 @@
-"""``das-worker``: how an engine starts a Python worker on its own machine.
+"""``das-worker``: the command by which a cluster starts a Python worker on its own machine.
 
-An engine that runs workers as processes (Beam's environment type PROCESS) starts a command with the worker's name and
-an endpoint. Beam's own command for this comes with its container images; this one needs no image, only an installed
-das. It asks the engine for the pipeline's options and becomes :mod:`pipelines.workers.worker` for as long as the run lasts.
+A cluster that runs workers as processes (Beam's environment type PROCESS) starts a command with the worker's name and
+an endpoint. Beam's own command for this is part of its container images; this one needs only an installed das. It asks
+the endpoint for the pipeline's options and runs :mod:`pipelines.workers.worker` until the run ends.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from pipelines.workers.lifetime import exit_when_run_ends
 
 __all__ = ["environment_of", "main", "token_of"]
 
-ANSWERS_WITHIN_SECONDS = 60
+PROVISION_SECONDS = 60
 
 
 def environment_of(arguments: Sequence[str]) -> dict[str, str]:
-    """What Beam's worker wants to find in its environment, from what the engine says about it.
+    """Ask the provision endpoint about this worker; return the environment variables that Beam's worker reads.
 
     >>> environment_of(["--id=1-1"])
     Traceback (most recent call last):
@@ -34,9 +34,9 @@ def environment_of(arguments: Sequence[str]) -> dict[str, str]:
     """
     parser = argparse.ArgumentParser(prog="das-worker", allow_abbrev=False)
     parser.add_argument("--id", required=True, help="the worker's name")
-    parser.add_argument("--provision_endpoint", required=True, help="where the engine says what the worker is for")
+    parser.add_argument("--provision_endpoint", required=True, help="the address that serves the worker's settings")
     given, _ = parser.parse_known_args(arguments)
-    info = _provided(given.provision_endpoint, given.id)
+    info = _provision_info(given.provision_endpoint, given.id)
     return {
         "WORKER_ID": given.id,
         "PIPELINE_OPTIONS": json_format.MessageToJson(info.pipeline_options),
@@ -45,26 +45,26 @@ def environment_of(arguments: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _provided(endpoint: str, worker_id: str) -> beam_provision_api_pb2.ProvisionInfo:
+def _provision_info(endpoint: str, worker_id: str) -> beam_provision_api_pb2.ProvisionInfo:
     with grpc.insecure_channel(endpoint) as channel:
         service = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel)
-        asked = beam_provision_api_pb2.GetProvisionInfoRequest()
-        named = [("worker_id", worker_id)]
-        return service.GetProvisionInfo(asked, metadata=named, timeout=ANSWERS_WITHIN_SECONDS).info
+        request = beam_provision_api_pb2.GetProvisionInfoRequest()
+        metadata = [("worker_id", worker_id)]
+        return service.GetProvisionInfo(request, metadata=metadata, timeout=PROVISION_SECONDS).info
 
 
 def token_of(pipeline_options: str) -> str | None:
-    """Read the lease from a pipeline's options, as the engine passes them on.
+    """Read the run's lifetime token from the pipeline's options; None if they hold none.
 
-    >>> token_of('{"beam:option:das_lease:v1": "1f /out/.lease"}')
-    '1f /out/.lease'
+    >>> token_of('{"beam:option:das_lifetime_token:v1": "1f /out/.lifetime"}')
+    '1f /out/.lifetime'
     """
-    lease = json.loads(pipeline_options).get("beam:option:das_lease:v1")
-    return str(lease) if lease else None
+    token = json.loads(pipeline_options).get("beam:option:das_lifetime_token:v1")
+    return str(token) if token else None
 
 
 def main() -> None:
-    """Run Beam's worker until the engine or the run ends."""
+    """Run Beam's worker until the cluster or the run ends."""
     environment = environment_of(sys.argv[1:])
     os.environ.update(environment)
     exit_when_run_ends(token_of(environment["PIPELINE_OPTIONS"]))

@@ -1,7 +1,8 @@
-"""The process that worker processes are forked from: it imports everything once, and starts no thread of its own.
+"""The process from which workers are forked: it imports all modules once and starts no thread of its own.
 
-It is told on standard input, a JSON object of environment variables a line, to start a worker, and tells on standard
-output which worker has ended. When standard input ends, because the driver has, so do the workers.
+Each line on standard input is a request for one worker: a JSON object of environment variables. Each line on standard
+output is the name of a worker that has ended. When standard input closes, because the driver ended, all workers are
+killed.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ PRELOADED = ("pipelines.run", "apache_beam.runners.worker.sdk_worker_main")
 
 
 def main() -> None:
-    """Fork workers as told, until nobody tells any more."""
+    """Fork one worker per request until stdin closes."""
     logging.disable(logging.CRITICAL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what a terminal sends to all: the driver decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the driver decides
     for module in PRELOADED:
         import_module(module)
     workers: dict[int, tuple[int, str]] = {}  # by the pipe that closes when the worker ends
@@ -53,7 +54,7 @@ def main() -> None:
 
 
 def _events(workers: dict[int, tuple[int, str]]) -> Iterator[dict[str, str] | int]:
-    """Requests to start a worker, and the pipes of workers that ended."""
+    """Yield each request as it arrives, and the pipe of each worker that ended."""
     pending = b""
     while True:
         ready, _, _ = select.select([REQUESTS, *workers], [], [])

@@ -1,8 +1,8 @@
-"""A worker works for one run and ends with it, even if nobody is left to tell it so.
+"""Bind a worker to one run: it exits when the run's token is gone.
 
-An engine outlives the command that uses it: the command may be killed, or the job server, while the job goes on. A
-worker that is left over would write into the folder of the next run. So each run writes a token beside its output, a
-worker that was started for another token ends by itself, and a run waits until all have had the time to.
+A cluster outlives the command that uses it: the command or the job server may be killed while the job goes on. A worker
+that is left over would write into the folder of the next run. So each run writes a lifetime token beside its output. A
+worker that was started with another token exits, and a new run first waits long enough for all of them to do so.
 """
 
 from __future__ import annotations
@@ -19,46 +19,46 @@ from das.storage.files import write_atomically
 
 __all__ = ["exit_when_run_ends", "holds", "token_in"]
 
-NAME = ".lease"
-LOOK_EVERY_SECONDS = 0.5
+NAME = ".lifetime"
+CHECK_EVERY_SECONDS = 0.5
 
 
 @contextmanager
 def token_in(out: Path) -> Iterator[str]:
-    """Hold the lease of a folder; yields what a worker must be told to recognise it.
+    """Write a new token into a folder, and remove it afterwards; yields the token with its path, for the workers.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with token_in(Path(folder)) as lease:
-    ...         while_held = holds(lease)
-    ...     while_held, holds(lease)
+    ...     with token_in(Path(folder)) as token:
+    ...         while_held = holds(token)
+    ...     while_held, holds(token)
     (True, False)
     """
-    path, token = out.resolve() / NAME, uuid.uuid4().hex
-    write_atomically(path, token.encode())
-    time.sleep(2 * LOOK_EVERY_SECONDS)
+    path, number = out.resolve() / NAME, uuid.uuid4().hex
+    write_atomically(path, number.encode())
+    time.sleep(2 * CHECK_EVERY_SECONDS)
     try:
-        yield f"{token} {path}"
+        yield f"{number} {path}"
     finally:
         path.unlink(missing_ok=True)
 
 
-def holds(lease: str) -> bool:
-    """Whether the run that this lease is of is still the one at work in its folder."""
-    token, _, path = lease.partition(" ")
+def holds(token: str) -> bool:
+    """Whether the token is still in its folder: the run that wrote it goes on, and no other has begun there."""
+    number, _, path = token.partition(" ")
     try:
-        return Path(path).read_text() == token
+        return Path(path).read_text() == number
     except OSError:
         return False
 
 
-def exit_when_run_ends(lease: str | None, end: Callable[[], None] = lambda: os._exit(1)) -> None:
-    """End this process, without ceremony, as soon as its parent is gone or the lease is over."""
+def exit_when_run_ends(token: str | None, end: Callable[[], None] = lambda: os._exit(1)) -> None:
+    """Exit this process, without cleanup, as soon as its parent is gone or the token no longer holds."""
     parent = os.getppid()
 
-    def look() -> None:
-        while os.getppid() == parent and (lease is None or holds(lease)):
-            time.sleep(LOOK_EVERY_SECONDS)
+    def check() -> None:
+        while os.getppid() == parent and (token is None or holds(token)):
+            time.sleep(CHECK_EVERY_SECONDS)
         end()
 
-    threading.Thread(target=look, daemon=True, name="lease").start()
+    threading.Thread(target=check, daemon=True, name="das_lifetime").start()

@@ -1,7 +1,7 @@
-"""Worker processes on this machine, forked from one that has imported everything: a stage starts them in no time.
+"""Worker processes on this machine, forked from a process that has imported all modules, so that they start fast.
 
-Beam's own way is to start Python anew for each worker of each stage, which takes longer than many a stage; and if such
-a worker is killed, its driver waits for ever. Here the driver learns of it and fails the stage, which the same command
+Beam itself starts Python anew for each worker of each stage, which often takes longer than the stage; and if such a
+worker is killed, its driver waits for ever. Here the driver notices and fails the stage, which the same command
 continues.
 """
 
@@ -27,16 +27,16 @@ URN = "das:env:forked:v1"
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 SHUTDOWN_SECONDS = 30.0
 PICKLER = "cloudpickle"
-"""How steps reach workers; Beam's default, written in Python alone, takes longer than many a step."""
+"""How steps are serialised for workers; Beam's default is pure Python and often takes longer than the step."""
 WORKER_LOST = "das: a worker process ended"
-"""The error by which a driver knows that a worker is gone, rather than that a step failed."""
+"""The error that tells the driver that a worker is gone, rather than that a step failed."""
 
 
 class Pool:
-    """Starts workers by asking :mod:`pipelines.workers.fork_server`, which lives as long as this process."""
+    """Starts workers through :mod:`pipelines.workers.fork_server`, which lives as long as this process."""
 
     def __init__(self) -> None:
-        self._forker = subprocess.Popen(
+        self._fork_server = subprocess.Popen(
             [sys.executable, "-m", "pipelines.workers.fork_server"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -50,19 +50,19 @@ class Pool:
     @property
     def is_open(self) -> bool:
         """Whether it can start workers."""
-        return self._forker.poll() is None
+        return self._fork_server.poll() is None
 
     def start(self, environment: dict[str, str], ended: Callable[[], None]) -> None:
-        """Start a worker, and call ``ended`` when it is no more."""
+        """Start a worker, and call ``ended`` when its process has ended."""
         with self._lock:
             self._living[environment["WORKER_ID"]] = ended
-            if self._forker.stdin is None:
-                raise RuntimeError("the pool has no way to be asked")
-            self._forker.stdin.write(json.dumps(environment).encode() + b"\n")
-            self._forker.stdin.flush()
+            if self._fork_server.stdin is None:
+                raise RuntimeError("the fork server has no standard input")
+            self._fork_server.stdin.write(json.dumps(environment).encode() + b"\n")
+            self._fork_server.stdin.flush()
 
     def _listen(self) -> None:
-        for line in self._forker.stdout or ():
+        for line in self._fork_server.stdout or ():
             self._end(line.decode().strip())
         for name in list(self._living):
             self._end(name)
@@ -78,37 +78,37 @@ _POOLS: list[Pool] = []
 
 
 def _pool() -> Pool:
-    """The process's pool; another, if somebody killed it."""
+    """The pool of this process; a new one if its fork server was killed."""
     if not _POOLS or not _POOLS[-1].is_open:
         _POOLS[:] = [Pool()]
     return _POOLS[0]
 
 
 def prepare() -> None:
-    """Begin to import, so that the first stage need not wait as long."""
+    """Start the fork server early, so that its imports are done when the first stage begins."""
     _pool()
 
 
 @Environment.register_urn(URN, None)
 class ForkedEnvironment(Environment):
-    """Beam's name for where such workers run."""
+    """The environment, in Beam's sense, in which these workers run."""
 
     def __init__(self) -> None:
         super().__init__(capabilities=python_sdk_capabilities())
 
     def to_runner_api_parameter(self, context: Any) -> tuple[str, None]:
-        """There is only one of its kind."""
+        """Return the name alone: the environment has no settings."""
         return URN, None
 
     @staticmethod
     def from_runner_api_parameter(*_: Any) -> ForkedEnvironment:
-        """There is only one of its kind."""
+        """Return the environment, which has no settings."""
         return ForkedEnvironment()
 
 
 @WorkerHandler.register_environment(URN, None)
 class ForkedWorker(GrpcWorkerHandler):
-    """What the runner holds of one worker process."""
+    """The runner's handle of one worker process."""
 
     def __init__(self, _payload: None, state: Any, provision_info: Any, grpc_server: Any) -> None:
         super().__init__(state, provision_info, grpc_server)
@@ -117,12 +117,12 @@ class ForkedWorker(GrpcWorkerHandler):
         self.control_conn._read_thread = reader
 
     def _read(self) -> None:
-        """Read what the worker answers; that it stops because the worker is gone is told by :meth:`_watch`."""
+        """Read the worker's answers; if they stop because the worker is gone, :meth:`_watch` reports it."""
         with suppress(grpc.RpcError):
             self.control_conn._read()
 
     def start_worker(self) -> None:
-        """Ask for a process."""
+        """Request a process."""
         environment = {
             "WORKER_ID": self.worker_id,
             "CONTROL_API_SERVICE_DESCRIPTOR": f'url: "{self.control_address}"',
@@ -132,7 +132,7 @@ class ForkedWorker(GrpcWorkerHandler):
         threading.Thread(target=self._watch, name="das_worker_watch", daemon=True).start()
 
     def _watch(self) -> None:
-        """Once the process has ended, let fail what it was asked or will be; Beam would wait for it."""
+        """Once the process has ended, fail all its instructions, pending or new; Beam would wait for them."""
         self._ended.wait()
         while not self._unwanted.wait(0.2):
             for name, future in list(self.control_conn._futures_by_id.items()):

@@ -1,4 +1,4 @@
-"""Progress that works on any runner: count the files that the stage has written so far."""
+"""Progress on any runner: the number of files that the stage has written so far."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ EVERY_SECONDS = 0.25
 
 
 @contextmanager
-def watch_progress(folders: tuple[Path, ...], shards: int, tell: Callable[[int], None]) -> Iterator[None]:
-    """Tell how many of the stage's files are there, until the stage ends."""
+def watch_progress(folders: tuple[Path, ...], shards: int, report: Callable[[int], None]) -> Iterator[None]:
+    """Report how many of the stage's files exist, until the stage ends."""
     ended = threading.Event()
 
-    def look() -> None:
+    def count() -> None:
         while not ended.wait(EVERY_SECONDS):
             written = (path for folder in folders for path in folder.rglob("*.parquet"))
-            tell(min(shards, sum(1 for path in written if path.is_file() and not path.name.startswith("."))))
+            report(min(shards, sum(1 for path in written if path.is_file() and not path.name.startswith("."))))
 
-    watcher = threading.Thread(target=look, daemon=True)
-    tell(0)
-    watcher.start()
+    counter = threading.Thread(target=count, daemon=True)
+    report(0)
+    counter.start()
     try:
         yield
     finally:
         ended.set()
-        watcher.join()
-    tell(shards)
+        counter.join()
+    report(shards)

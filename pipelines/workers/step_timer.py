@@ -1,7 +1,7 @@
-"""How long our own steps take: Beam's metrics carry the sums home from wherever the steps ran.
+"""Time spent in our own steps, summed in Beam's metrics, which reach the driver from every runner.
 
-What a stage takes beyond its steps is Beam's: building and moving the pipeline, encoding, grouping and copying
-elements, starting workers, and waiting for them.
+The rest of a stage's time is Beam's: building and submitting the pipeline, encoding, grouping and copying elements,
+starting workers, and waiting for them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from das.runner import StepTime
 
 __all__ = ["counters_of", "steps_of", "timed"]
 
-NAMESPACE = "das.clock"
+NAMESPACE = "das.step_timer"
 KINDS = ("calls", "seconds", "cpu_seconds")
 NANO = 1e-9
 
@@ -27,32 +27,31 @@ Process = Callable[[Any, Any], Iterator[Any]]
 
 
 def timed(name: Callable[[Any, Any], str]) -> Callable[[Process], Process]:
-    """Count the time that ``process`` takes, under the name that is made of the step and its element.
+    """Measure the time that ``process`` takes, under a name made from the step and its element.
 
-    A step hands on each thing it yields, and Beam works on that before it asks for the next: the clock stands still
-    meanwhile.
+    Beam processes each value that a step yields before it asks for the next; the timer is stopped meanwhile.
     """
 
-    def around(process: Process) -> Process:
+    def decorate(process: Process) -> Process:
         @wraps(process)
         def timed_process(self: Any, element: Any) -> Iterator[Any]:
-            work, seconds, cpu = iter(process(self, element)), 0, 0
+            values, seconds, cpu = iter(process(self, element)), 0, 0
             while True:
                 begun, begun_cpu = perf_counter_ns(), process_time_ns()
                 try:
-                    made = next(work)
+                    value = next(values)
                 except StopIteration:
                     break
                 finally:
                     seconds += perf_counter_ns() - begun
                     cpu += process_time_ns() - begun_cpu
-                yield made
-            for kind, value in zip(KINDS, (1, seconds, cpu), strict=True):
-                _counter(f"{kind} {name(self, element)}").inc(value)
+                yield value
+            for kind, amount in zip(KINDS, (1, seconds, cpu), strict=True):
+                _counter(f"{kind} {name(self, element)}").inc(amount)
 
         return timed_process
 
-    return around
+    return decorate
 
 
 @lru_cache(maxsize=1024)
@@ -61,21 +60,21 @@ def _counter(name: str) -> Any:
 
 
 def counters_of(results: MetricResults, namespace: str) -> list[tuple[str, int]]:
-    """Names and counts of a pipeline's counters: none from a runner that keeps none, as some of Beam's do not."""
+    """Names and values of a pipeline's counters; an empty list if the runner has no counters."""
     try:
-        found = results.query(MetricsFilter().with_namespace(namespace))[MetricResults.COUNTERS]
+        counters = results.query(MetricsFilter().with_namespace(namespace))[MetricResults.COUNTERS]
     except NotImplementedError:
         return []
-    return [(counter.key.metric.name, counter.result) for counter in found]
+    return [(counter.key.metric.name, counter.result) for counter in counters]
 
 
 def steps_of(results: MetricResults) -> dict[str, StepTime]:
-    """Read the sums of a pipeline that has ended; a runner without metrics has none."""
-    found: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(KINDS, 0))
+    """Read the step times of a finished pipeline; an empty dict from a runner without metrics."""
+    sums_of: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(KINDS, 0))
     for counter, count in counters_of(results, NAMESPACE):
         kind, _, name = counter.partition(" ")
-        found[name][kind] += count
+        sums_of[name][kind] += count
     return {
         name: StepTime(calls=sums["calls"], seconds=NANO * sums["seconds"], cpu_seconds=NANO * sums["cpu_seconds"])
-        for name, sums in sorted(found.items())
+        for name, sums in sorted(sums_of.items())
     }

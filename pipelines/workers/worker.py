@@ -1,8 +1,8 @@
-"""A worker process of the multi-process runner: Beam's own, silenced.
+"""A worker process: Beam's own, with its output discarded.
 
-Beam's worker logs its start and its end, and prints the traceback of every failure, to standard error. The text of a
-failure may quote data, and the rest is noise to the person at the keyboard; problems reach them through
-:mod:`pipelines.workers.errors`, and the driver has the traceback for ``--debug``.
+Beam's worker writes its start, its end and the traceback of every failure to standard error. A traceback may quote
+data, and the rest is of no use to the user. Problems reach the user through :mod:`pipelines.workers.errors`, and the
+driver has the traceback for ``--debug``.
 """
 
 from __future__ import annotations

@@ -25,7 +25,9 @@ GEOUNITS = {500: (1, 3, 5, 16, 500), 2_000: (1, 4, 20, 65, 2_000), 25_000: (1, 5
 
 
 def step(level: str, units: int) -> dict[str, float]:
-    seconds = FIXED * (level != "state") + PER_BLOCK[level] * units  # one state in all: no fixed part can be told apart
+    seconds = (
+        FIXED * (level != "state") + PER_BLOCK[level] * units
+    )  # with one state in all, the constant cannot be identified
     return {"calls": 1, "seconds": seconds, "cpu_seconds": seconds}
 
 

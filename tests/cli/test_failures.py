@@ -85,7 +85,7 @@ def test_config(old: str, new: str, message: str, run: Run, config: Path) -> Non
     ("option", "message"),
     [
         ("--no_such_option=3", "option --no_such_option: is unknown to Beam"),
-        ("--runner=NoRunner", "--runner=NoRunner: is no runner that can be used here; in-memory, multi-process"),
+        ("--runner=NoRunner", "--runner=NoRunner: is not a runner that can be used here; in-memory, multi-process"),
     ],
 )
 def test_unknown_beam_options_are_found_before_anything_is_written(
@@ -141,7 +141,7 @@ def test_every_bad_record_is_named_by_file_and_row(run: Run, config: Path, tmp_p
         assert wrong == [
             "das: people.csv, row 4: geocode 'N99' is not on the spine; "
             "add it to the geography file, or mend the record",
-            "das: people.csv, row 11: 'F' is no value of 'sex'; known: 'f', 'm'",
+            "das: people.csv, row 11: 'F' is not a value of 'sex'; known: 'f', 'm'",
         ]
     assert not (tmp_path / "out" / "confidential" / "histograms").exists()
     assert not (config.parent / "ledger.sqlite").exists()
@@ -217,7 +217,7 @@ def test_facts_that_contradict_the_structural_zeros(run: Run, config: Path, tmp_
 def test_a_disk_that_fills_up_while_workers_write(
     run: Run, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the first measurement on nothing can be written any more, a worker's own complaint included."""
+    """From the first measurement on nothing can be written any more, a worker's own error report included."""
     full = False
     flush, answers = os.fsync, measure.noisy_answers
 

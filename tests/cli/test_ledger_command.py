@@ -34,8 +34,8 @@ def test_a_second_release_needs_a_budget(run: Run, config: Path, tmp_path: Path)
     # Nothing happens to the total without a larger number and a reason.
     for raised, message in (
         (("--raise-to", "4"), "--raise-to: needs a --reason"),
-        (("--raise-to", "four", "--reason", "why not"), "--raise-to four: is no fraction; write for example 7/2"),
-        (("--raise-to", "1/0", "--reason", "why not"), "is no fraction"),
+        (("--raise-to", "four", "--reason", "why not"), "--raise-to four: is not a fraction; write for example 7/2"),
+        (("--raise-to", "1/0", "--reason", "why not"), "is not a fraction"),
     ):
         ended = run("ledger", first, *raised)
         assert ended.code == 2

@@ -50,8 +50,8 @@ def test_columns_names_and_leaves_in_no_area(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ("P,b1,x\nP,b9,x", "row 3: geocode 'b9' is no leaf of the spine"),
-        ("P,b1,x\nP,c1,x", "row 3: geocode 'c1' is no leaf of the spine"),
+        ("P,b1,x\nP,b9,x", "row 3: geocode 'b9' is not a leaf of the spine"),
+        ("P,b1,x\nP,c1,x", "row 3: geocode 'c1' is not a leaf of the spine"),
         ("P,b1,x\nP,b2,x\nP,b1,x", "row 4: area 'P' already has leaf 'b1' in row 2"),
         ("P,b1,x\nP,b2,y", "row 3: area 'P' has another name in row 2"),
         (",b1,x", "column 'area' is blank in every row"),

@@ -90,7 +90,7 @@ def test_wide_errors(tmp_path, rows, message):
         ("s,,state\nc,x,county", "row 3: parent 'x' of county 'c' is never defined; add a row for 'x'"),
         ("s,,state\nc,,county", "row 3: county 'c' has no parent; give its state"),
         ("s,,state\nt,s,tract\nc,t,county", "row 4: county 'c' lies in tract 't', whose level is not above"),
-        ("s,,state\nc,s,contry", "row 3: 'contry' is no level; did you mean 'county'?"),
+        ("s,,state\nc,s,contry", "row 3: 'contry' is not a level; did you mean 'county'?"),
         ("s,,state\n,s,county", "row 3: the geocode is blank"),
         ("s,,state\nc,c,county", "row 3: a cycle: county 'c' lies in county 'c'"),
         (

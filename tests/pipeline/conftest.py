@@ -143,8 +143,8 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 @pytest.fixture(params=["country", "town"])
 def world(request: pytest.FixtureRequest) -> World:
-    found: World = request.getfixturevalue(request.param)
-    return found
+    released: World = request.getfixturevalue(request.param)
+    return released
 
 
 @pytest.fixture(scope="session")
@@ -211,16 +211,16 @@ def starter(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def running(engine: Cluster) -> Iterator[None]:
-    """A cluster on this machine; left as it was found."""
-    was_up = engine.is_up()
+def running(cluster: Cluster) -> Iterator[None]:
+    """Start a cluster on this machine, and stop it again unless it ran before."""
+    was_up = cluster.is_up()
     try:
-        engine.up()
+        cluster.up()
     except UsageError as error:
-        pytest.skip(f"no {engine.title} cluster: {error}")
+        pytest.skip(f"no {cluster.title} cluster: {error}")
     yield
     if not was_up:
-        engine.down()
+        cluster.down()
 
 
 @pytest.fixture(scope="session")

@@ -106,13 +106,13 @@ def test_another_plan_does_not_continue_a_release(starter: Path, tmp_path: Path,
 
 
 def test_a_test_run_and_a_real_run_are_kept_apart(starter: Path, tmp_path: Path) -> None:
-    out, plan, engine = tmp_path / "out", das.load(starter), das.runner.find_runner()
-    engine.run(plan, out, upto="tabulate", testing_key="a")
+    out, plan, runner = tmp_path / "out", das.load(starter), das.runner.find_runner()
+    runner.run(plan, out, upto="tabulate", testing_key="a")
     with pytest.raises(UsageError, match="holds a test run with a testing key"):
         das.run(plan, out=out)
     with pytest.raises(UsageError, match="holds a test run with another testing key"):
         das.run(plan, out=out, testing_key="b")
-    engine.run(plan, tmp_path / "real", upto="tabulate")
+    runner.run(plan, tmp_path / "real", upto="tabulate")
     with pytest.raises(UsageError, match="holds a real run"):
         das.run(plan, out=tmp_path / "real", testing_key="a")
 
@@ -123,7 +123,7 @@ def damage(path: Path) -> None:
 
 def test_damage_is_named_and_never_taken_for_done(starter: Path, tmp_path: Path) -> None:
     """At each stage: what the one before made durable was truncated since."""
-    out, plan, engine = tmp_path / "out", das.load(starter), das.runner.find_runner()
+    out, plan, runner = tmp_path / "out", das.load(starter), das.runner.find_runner()
     steps = [
         ("tabulate", "../confidential/histograms/village.parquet", UsageError, "its contents have changed"),
         ("measure", "measurements/village.parquet", UsageError, "its contents have changed"),
@@ -134,7 +134,7 @@ def test_damage_is_named_and_never_taken_for_done(starter: Path, tmp_path: Path)
         ("report", "privacy.json", UsageError, "has changed since the release"),
     ]
     for stage, name, kind, reason in steps:
-        engine.run(plan, out, upto=stage, testing_key="a")
+        runner.run(plan, out, upto=stage, testing_key="a")
         path = out / "release" / name
         whole = path.read_bytes()
         damage(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ detailed = "1/2"
 
 
 def congenial(folder: Path, queries: str = 'detailed = "1"\n', more: str = "") -> Plan:
-    """The starter's country with a strategy that is a tree, and the other engine."""
+    """The starter's country with a strategy that is a tree, and the congenial method."""
     path = folder / "congenial.toml"
     text = (folder / "config.toml").read_text()
     assert MIXED in text
@@ -52,6 +53,54 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def release(home: Path) -> das.Release:
     return das.run(congenial(home), out=home / "out", testing_key="one")
+
+
+def drawn(folder: Path, level: str = "village") -> pd.DataFrame:
+    """The counts of a level, from a folder in which the run may have stopped after the draw."""
+    return pd.read_parquet(folder / "release" / "counts" / f"{level}.parquet")
+
+
+def draw(plan: Plan, out: Path, key: str) -> pd.DataFrame:
+    """The counts that a key draws; nothing after the draw is run."""
+    find_runner().run(plan, out, upto="measure", testing_key=key)
+    return drawn(out)
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """The draw of the same key again: its counts, its times, and the reach of the windows of each attempt."""
+
+    counts: pd.DataFrame
+    measure: StageTime
+    reaches: tuple[float, ...]
+
+
+def counting(reaches: list[float]) -> type[Congenial]:
+    """The transform, which also notes the reach of the windows of each attempt."""
+
+    class Counted(Congenial):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            reaches.append(self.reach)
+
+    return Counted
+
+
+@pytest.fixture(scope="module")
+def repeated(home: Path) -> Repeated:
+    times: dict[str, StageTime] = {}
+    reaches: list[float] = []
+    out = home / "repeated"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipelines.stages.congenial, "Congenial", counting(reaches))
+        find_runner().run(
+            congenial(home),
+            out,
+            upto="measure",
+            testing_key="one",
+            stopwatch=lambda time: times.update({time.stage: time}),
+        )
+    return Repeated(drawn(out), times["measure"], tuple(reaches))
 
 
 def totals(release: das.Release, level: str) -> dict[str, int]:
@@ -75,24 +124,23 @@ def test_everything_is_published_and_nothing_was_measured(release: das.Release, 
 
 
 def test_the_statement_says_what_was_done_and_what_is_proved(release: das.Release) -> None:
-    said = release.statement
-    assert said["conditioned"]["tree"].startswith("province total (not measured) > province detailed")
-    assert said["conditioned"]["sampler"]["status"] == "proved"
-    assert {found["policy"]: found["status"] for found in said["effective"]}["irreducible"] == "proved"
+    statement = release.statement
+    assert statement["conditioned"]["tree"].startswith("province total (not measured) > province detailed")
+    assert statement["conditioned"]["sampler"]["status"] == "proved"
+    assert {found["policy"]: found["status"] for found in statement["effective"]}["irreducible"] == "proved"
     # Laplace noise pays for conditioning: more than nominal, at most twice it.
-    within = said["secrets"][0]["epsilon"]
-    assert said["nominal"]["epsilon"] < within <= 2 * said["nominal"]["epsilon"] + 1e-3
+    within = statement["secrets"][0]["epsilon"]
+    assert statement["nominal"]["epsilon"] < within <= 2 * statement["nominal"]["epsilon"] + 1e-3
     page = release.folder.report.read_text()
     assert "drawn given that" in page
-    assert said["conditioned"]["tree"].split(" > ")[-1] in page
+    assert statement["conditioned"]["tree"].split(" > ")[-1] in page
 
 
-def test_one_key_gives_the_same_counts_and_another_gives_others(release: das.Release, home: Path) -> None:
-    again = das.run(congenial(home), out=home / "again", testing_key="one")
-    other = das.run(congenial(home), out=home / "other", testing_key="two")
-    level = "village"
-    assert again.counts(level).equals(release.counts(level))
-    assert not other.counts(level).equals(release.counts(level))
+def test_one_key_gives_the_same_counts_and_another_gives_others(
+    release: das.Release, home: Path, repeated: Repeated
+) -> None:
+    assert repeated.counts.equals(release.counts("village"))
+    assert not draw(congenial(home), home / "other", "two").equals(repeated.counts)
 
 
 def test_a_second_command_changes_nothing(release: das.Release, home: Path) -> None:
@@ -144,13 +192,13 @@ def test_a_refusal_stays_charged_and_publishes_nothing(tmp_path: Path, monkeypat
             assert caught.value.exit_code == 4
             (problem,) = caught.value.problems  # no place and no number: both would be confidential
             assert not any(character.isdigit() for character in problem.reason)
-    book = Ledger.open(ledger_path(plan))
-    assert [entry.kind for entry in book.entries()] == ["open", "reserve"]
-    assert book.spent("data") == plan.budget
+    ledger = Ledger.open(ledger_path(plan))
+    assert [entry.kind for entry in ledger.entries()] == ["open", "reserve"]
+    assert ledger.spent("data") == plan.budget
     assert sorted(path.name for path in (out / "release").iterdir()) == ["facts"]
     release = das.run(plan, out=out)  # wider windows, the same key, and nothing more to pay
-    assert [entry.kind for entry in book.entries()] == ["open", "reserve", "commit"]
-    assert book.spent("data") == plan.budget
+    assert [entry.kind for entry in ledger.entries()] == ["open", "reserve", "commit"]
+    assert ledger.spent("data") == plan.budget
     assert verify_release(release.folder) == []
 
 
@@ -164,32 +212,26 @@ def test_windows_that_are_too_narrow_at_first_give_the_same_draw(
     release: das.Release, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipelines.run, "REACHES", (0.5, *pipelines.run.REACHES))
-    widened = das.run(congenial(home), out=home / "widened", testing_key="one")
-    assert widened.counts("village").equals(release.counts("village"))
+    assert draw(congenial(home), home / "widened", "one").equals(release.counts("village"))
 
 
-def test_a_split_that_is_not_proved_is_no_reason_to_draw_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wider windows would then depend on what was drawn, and the promised total variation does not hold that."""
-    passes: list[float] = []
-
-    class Counted(Congenial):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
-            passes.append(self.reach)
+def test_a_split_that_is_not_proved_is_no_reason_to_draw_again(
+    home: Path, repeated: Repeated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wider windows would then depend on what was drawn, and the promised total variation does not cover that."""
+    reaches: list[float] = []
 
     def unproved(*arguments: Any, **named: Any) -> None:
         raise WindowTooSmall("a split loses too much", [1, 2])
 
-    monkeypatch.setattr(pipelines.stages.congenial, "Congenial", Counted)
-    das.run(congenial(home), out=home / "split", testing_key="one")
-    asked_by_roots = tuple(passes)
-    assert asked_by_roots == pipelines.run.REACHES[: len(passes)]
-    assert len(passes) < len(pipelines.run.REACHES)
-    passes.clear()
+    asked_by_roots = repeated.reaches
+    assert asked_by_roots == pipelines.run.REACHES[: len(asked_by_roots)]
+    assert 0 < len(asked_by_roots) < len(pipelines.run.REACHES)
+    monkeypatch.setattr(pipelines.stages.congenial, "Congenial", counting(reaches))
     monkeypatch.setattr(das.congenial.family, "split", unproved)
     with pytest.raises(WindowsTooNarrow, match="charged nothing"):
         das.run(congenial(home), out=home / "unsplit", testing_key="one")
-    assert tuple(passes) == asked_by_roots
+    assert tuple(reaches) == asked_by_roots
     assert not (home / "unsplit" / "release" / "counts").exists()
 
 
@@ -221,11 +263,8 @@ def test_a_table_of_an_earlier_release_is_no_fact_for_conditioned_noise(home: Pa
         congenial(home, more=earlier)
 
 
-def test_every_step_has_its_time(home: Path) -> None:
-    times: dict[str, StageTime] = {}
-    out = home / "timed"
-    find_runner().run(congenial(home), out, testing_key="one", stopwatch=lambda time: times.update({time.stage: time}))
-    steps = times["measure"].steps
+def test_every_step_has_its_time(repeated: Repeated) -> None:
+    steps = repeated.measure.steps
     levels = ("province", "district", "village")
     expected = {f"{verb} {level}" for verb in ("read", "draw", "hand down", "write") for level in levels}
     expected |= {f"{verb} {level}" for verb in ("tell parents of", "carry up") for level in levels[1:]} | {"name cells"}

@@ -52,7 +52,7 @@ def people(count: int, seed: int = 1) -> list[tuple[str, ...]]:
     rng = np.random.default_rng(seed)
     labels = {a["name"]: a["labels"] for a in presets.read("dhc-2020-persons-us")["schema"]["attribute"]}
     races = labels["cenrace"]
-    chance = 0.5 ** np.arange(len(races))
+    weights = 0.5 ** np.arange(len(races))
     share = rng.dirichlet(np.full(len(UNITS), 1.5))
     quarters = {20: (18, 70), 27: (60, 100), 33: (18, 25), 34: (18, 45), 36: (5, 80)}
     rows: list[tuple[str, ...]] = []
@@ -65,7 +65,7 @@ def people(count: int, seed: int = 1) -> list[tuple[str, ...]]:
 
     while len(rows) < count:
         unit = UNITS[rng.choice(len(UNITS), p=share)]
-        hispanic, race = int(rng.random() < 0.2), int(rng.choice(len(races), p=chance / chance.sum()))
+        hispanic, race = int(rng.random() < 0.2), int(rng.choice(len(races), p=weights / weights.sum()))
         if rng.random() < 0.02:
             kind = int(rng.choice(list(quarters)))
             for _ in range(rng.integers(5, 60)):

@@ -1,4 +1,4 @@
-"""Bundles that fail or run twice, a disk that fills up, workers that were forgotten: the same bytes, and one charge."""
+"""Bundles that fail or run twice, a disk that fills up, workers that are left over: the same bytes, and one charge."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from das.storage.ledger import Ledger
 from pipelines.runners import is_elsewhere, preflight, runner_and_options
 from pipelines.stages.estimate import WriteShard
 from pipelines.stages.measure import MeasureShard
-from pipelines.workers import lifetime as lease
+from pipelines.workers import lifetime
 from pipelines.workers.entry_point import token_of
 
 if TYPE_CHECKING:
@@ -158,82 +158,76 @@ def until(what: Callable[[], object], seconds: float = 60) -> None:
         time.sleep(0.02)
 
 
-# Engines of their own: what is asked before a run, and what is said when they fail.
+# Runners outside this process: what is checked before a run, and the message when they fail.
 
 
 def test_a_job_server_gives_the_same_bytes_and_leaves_nothing_behind(
-    country: World, tmp_path: Path, tree: Tree
+    country: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tree: Tree
 ) -> None:
-    das.run(country.plan, out=tmp_path / "out", testing_key="country", options=EMBEDDED)
+    """Also where the current folder of the workers is another, and the output folder is named by a relative path."""
+    process = preflight.ReportWorker.process
+
+    def elsewhere(self: preflight.ReportWorker, number: int) -> Iterator[tuple[int, int]]:
+        os.chdir("/")
+        return process(self, number)
+
+    monkeypatch.setattr(preflight.ReportWorker, "process", elsewhere)
+    monkeypatch.chdir(tmp_path)
+    find_runner().run(country.plan, Path("out"), testing_key="country", options=EMBEDDED)
     assert tree(tmp_path / "out" / "release") == tree(country.release)
     assert {path.name for path in (tmp_path / "out").iterdir()} == {path.name for path in country.out.iterdir()}
 
 
-@pytest.mark.parametrize("engine", ["flink", "spark"])
-def test_nobody_answers(engine: str, starter: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("cluster", ["flink", "spark"])
+def test_no_job_server_listens(cluster: str, starter: Path, tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("localhost", 0))
-        options = [f"--runner={engine}", f"--job_endpoint=localhost:{unused.getsockname()[1]}"]
-        remedy = f"no job server can be reached there; start one with `bash scripts/{engine} up`, or name another"
+        options = [f"--runner={cluster}", f"--job_endpoint=localhost:{unused.getsockname()[1]}"]
+        remedy = f"no job server can be reached there; start one with `bash scripts/{cluster} up`, or name another"
         with pytest.raises(UsageError, match=remedy):
             das.run(das.load(starter), out=tmp_path / "out", options=options)
     assert not (starter.parent / "ledger.sqlite").exists()
 
 
-def test_somebody_else_answers(starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_program_listens(starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "DESCRIBE_SECONDS", 1)
     with socket.create_server(("localhost", 0)) as mute:
         options = ["--runner=flink", f"--job_endpoint=localhost:{mute.getsockname()[1]}"]
-        with pytest.raises(UsageError, match="is no Beam job server"):
+        with pytest.raises(UsageError, match="is not a Beam job server"):
             das.run(das.load(starter), out=tmp_path / "out", options=options)
 
 
 def test_workers_that_do_not_see_the_folder(starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    look = preflight.Look.process
+    process = preflight.ReportWorker.process
 
-    def elsewhere(self: preflight.Look, number: int) -> Iterator[tuple[int, int]]:
+    def elsewhere(self: preflight.ReportWorker, number: int) -> Iterator[tuple[int, int]]:
         self.out = "/another/machine"
-        return look(self, number)
+        return process(self, number)
 
-    monkeypatch.setattr(preflight.Look, "process", elsewhere)
+    monkeypatch.setattr(preflight.ReportWorker, "process", elsewhere)
     with pytest.raises(UsageError, match=r"does not see the output folder .*out; choose a folder that this machine"):
         das.run(das.load(starter), out=tmp_path / "out", options=EMBEDDED)
     assert not (starter.parent / "ledger.sqlite").exists()
 
 
-def test_workers_whose_current_folder_is_another(
-    country: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tree: Tree
-) -> None:
-    look = preflight.Look.process
-
-    def elsewhere(self: preflight.Look, number: int) -> Iterator[tuple[int, int]]:
-        os.chdir("/")
-        return look(self, number)
-
-    monkeypatch.setattr(preflight.Look, "process", elsewhere)
-    monkeypatch.chdir(tmp_path)
-    find_runner().run(country.plan, Path("out"), testing_key="country", options=EMBEDDED)
-    assert tree(tmp_path / "out" / "release") == tree(country.release)
-
-
 def test_workers_of_other_versions(tmp_path: Path) -> None:
-    said = preflight.versions() | {"Python": "3.12", "apache-beam": "2.0.0", "host": "far", "sees": "True"}
-    problems = list(preflight._unfit(said, tmp_path))
+    report = preflight.versions() | {"Python": "3.12", "apache-beam": "2.0.0", "host": "far", "sees": "True"}
+    problems = list(preflight._unfit(report, tmp_path))
     assert [problem.where for problem in problems] == ["worker on far", "worker on far"]
     assert problems[0].reason.startswith("has Python 3.12, and this machine 3.")
     assert "requirements.lock" in problems[1].remedy
 
 
-def test_an_engine_that_fails_the_small_job(starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: preflight.Look, number: int) -> Iterator[tuple[int, int]]:
+def test_a_runner_that_fails_the_small_job(starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: preflight.ReportWorker, number: int) -> Iterator[tuple[int, int]]:
         raise RuntimeError("no")
 
-    monkeypatch.setattr(preflight.Look, "process", fail)
-    with pytest.raises(UsageError, match="the engine: failed a small job"):
+    monkeypatch.setattr(preflight.ReportWorker, "process", fail)
+    with pytest.raises(UsageError, match="the runner: failed a small job"):
         das.run(das.load(starter), out=tmp_path / "out", options=EMBEDDED)
 
 
-def test_an_engine_that_gives_up_can_be_tried_again() -> None:
+def test_a_runner_that_gives_up_can_be_tried_again() -> None:
     given_up = preflight.failure_of(RuntimeError("Pipeline x failed in state FAILED: no slots"))
     assert isinstance(given_up, Interrupted)
     assert "`bash scripts/flink up` starts what is missing" in str(given_up)
@@ -243,7 +237,7 @@ def test_an_engine_that_gives_up_can_be_tried_again() -> None:
     assert preflight.failure_of(step) is step
 
 
-def test_only_engines_elsewhere_are_asked() -> None:
+def test_only_runners_outside_this_process_are_checked() -> None:
     assert not is_elsewhere(["--runner=in-memory"])
     assert not is_elsewhere(["--runner=multi-process"])
     assert is_elsewhere(["--runner=flink"])
@@ -269,21 +263,21 @@ def test_the_defaults_of_spark_are_its_own_and_give_way_to_the_command_line() ->
 # A worker ends with the run that it was started for.
 
 
-def test_a_lease_ends_with_its_run_or_with_the_next(tmp_path: Path) -> None:
-    with lease.token_in(tmp_path) as first:
-        assert lease.holds(first)
-        with lease.token_in(tmp_path) as second:
-            assert (lease.holds(first), lease.holds(second)) == (False, True)
-    assert not lease.holds(second)
+def test_a_token_holds_until_its_run_ends_or_the_next_begins(tmp_path: Path) -> None:
+    with lifetime.token_in(tmp_path) as first:
+        assert lifetime.holds(first)
+        with lifetime.token_in(tmp_path) as second:
+            assert (lifetime.holds(first), lifetime.holds(second)) == (False, True)
+    assert not lifetime.holds(second)
     assert not list(tmp_path.iterdir())
     assert token_of("{}") is None
 
 
-def test_a_worker_ends_when_its_lease_is_over(tmp_path: Path) -> None:
+def test_a_worker_exits_when_its_token_is_gone(tmp_path: Path) -> None:
     ended = threading.Event()
-    with lease.token_in(tmp_path) as held:
-        lease.exit_when_run_ends(held, ended.set)
-        assert not ended.wait(3 * lease.LOOK_EVERY_SECONDS)
+    with lifetime.token_in(tmp_path) as token:
+        lifetime.exit_when_run_ends(token, ended.set)
+        assert not ended.wait(3 * lifetime.CHECK_EVERY_SECONDS)
     assert ended.wait(10)
 
 

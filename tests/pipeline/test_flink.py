@@ -47,7 +47,7 @@ WORKER = """\
 #!@PYTHON@
 import functools, os, time
 from pathlib import Path
-from pipelines.workers import entry_point as boot
+from pipelines.workers import entry_point
 from pipelines.stages import estimate
 from pipelines.stages import measure
 
@@ -66,15 +66,15 @@ def obedient(kind, process):
             yield made
     return obey
 
-for kind, step in {"measure": measure.MeasurePart, "estimate": estimate.EstimatePart}.items():
+for kind, step in {"measure": measure.MeasureShard, "estimate": estimate.EstimateShard}.items():
     step.process = obedient(kind, step.process)
-boot.main()
+entry_point.main()
 """
 
 
 @dataclass(frozen=True)
 class Orders:
-    """What workers are told by files in a folder, and what they tell."""
+    """Orders to workers as files in a folder, and the files by which workers report where they are."""
 
     folder: Path
 
@@ -87,8 +87,8 @@ class Orders:
     def worker_in(self, step: str, process: subprocess.Popen[str]) -> int:
         """Wait until a worker that still lives is in a step; its process id."""
         while True:
-            for said in self.folder.glob(f"{step}-*"):
-                pid = int(said.name.rpartition("-")[2])
+            for report in self.folder.glob(f"{step}-*"):
+                pid = int(report.name.rpartition("-")[2])
                 if Path(f"/proc/{pid}").exists():
                     return pid
             assert process.poll() is None, process.communicate()
@@ -204,7 +204,7 @@ def test_a_worker_killed_and_bundles_that_fail_twice_in_a_real_run(run: Run) -> 
 
 
 def test_the_job_server_killed_and_the_command_repeated(run: Run, country: World, tree: Tree) -> None:
-    """Its job goes on in the cluster, with workers that belong to nobody: they end before the next run begins."""
+    """Its job goes on in the cluster, with workers whose run is gone: they exit before the next run begins."""
     run = replace(run, verb="estimate")
     run.orders.give("hold-estimate")
     process = run.start()
@@ -212,7 +212,7 @@ def test_the_job_server_killed_and_the_command_repeated(run: Run, country: World
     server = CLUSTER.pid_of("jobserver")
     assert server
     os.kill(server, signal.SIGKILL)
-    assert "the engine: stopped answering while a stage ran" in done(process, code=6)
+    assert "the runner: stopped answering while a stage ran" in done(process, code=6)
     drawn = tree(run.out / "release" / "measurements")
     CLUSTER.up()
     again = run.start()
@@ -241,7 +241,7 @@ def test_the_command_killed_and_repeated(run: Run, country: World, tree: Tree) -
 
 def test_workers_that_cannot_be_started(run: Run) -> None:
     (run.orders.folder / "worker").unlink()
-    assert "the engine: failed a small job" in done(run.start(), code=2)
+    assert "the runner: failed a small job" in done(run.start(), code=2)
     assert not (run.config.parent / "ledger.sqlite").exists()
 
 

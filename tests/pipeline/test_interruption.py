@@ -41,8 +41,8 @@ MOMENTS: dict[str, tuple[tuple[str, str], ...]] = {
     "facts made durable": (("rename", "/facts"),),
     "writing a measurement": (("rename", ".measurements.partial/village.parquet"),),
     "measurements made durable": (("rename", "/measurements"),),
-    "measurements durable, charge not settled": (("rename", "/measurements"), ("ledger", "/ledger.sqlite")),
-    "settled, key overwritten": (("remove", "/run.key"),),
+    "measurements durable, charge not committed": (("rename", "/measurements"), ("ledger", "/ledger.sqlite")),
+    "committed, key overwritten": (("remove", "/run.key"),),
     "writing counts": (("rename", ".counts.partial/district.parquet"),),
     "counts made durable": (("rename", "/counts"),),
     "writing a table": (("rename", "/village-total.csv"),),
@@ -53,7 +53,7 @@ MOMENTS: dict[str, tuple[tuple[str, str], ...]] = {
 QUICK = (  # a moment of each stage; with a real key what is spent matters, which is over when `measure` is
     ("measure", "claiming the folder", ()),
     ("measure", "the key durable, nothing charged", ()),
-    ("measure", "measurements durable, charge not settled", ()),
+    ("measure", "measurements durable, charge not committed", ()),
     ("run", "writing counts", TESTING),
     ("run", "writing the manifest", TESTING),
 )
@@ -144,7 +144,7 @@ def test_killed_twice_and_again(interrupted: Interrupted, starter: Path, tmp_pat
     for moment in ("writing a measurement", "facts made durable"):
         ended = interrupted.processes(*command, folder=str(tmp_path), before=MOMENTS[moment])
         assert ended.code == -signal.SIGKILL
-    interrupted.check(starter, tmp_path / "out", (), MOMENTS["settled, key overwritten"], "measure")
+    interrupted.check(starter, tmp_path / "out", (), MOMENTS["committed, key overwritten"], "measure")
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_the_log_has_a_line_per_stage_and_nothing_else(country: World) -> None:
 def test_the_installed_command_killed_as_soon_as_a_path_appears(
     appears: str, options: tuple[str, ...], interrupted: Interrupted, starter: Path, tmp_path: Path
 ) -> None:
-    """No hook at all: watch the folder from outside and kill. Worker processes are left to find out by themselves."""
+    """No hook at all: poll the folder from outside and kill. Worker processes notice by themselves."""
     out = tmp_path / "out"
     command = [str(Path(sys.executable).with_name("das")), "run", str(starter), "--out", str(out), *TESTING, *options]
     with subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True) as process:

@@ -74,8 +74,8 @@ def test_a_run_with_joint_limits_ends_well(tmp_path: Path, information: str) -> 
     das.run(plan, out=tmp_path / "out", testing_key=information)
     release = Layout(tmp_path / "out").release
     assert list(conformance_problems(plan, release)) == []
-    told = pq.read_table(release.facts / "county.parquet")
-    assert any(" in " in name for name in told["query"].to_pylist())
+    facts = pq.read_table(release.facts / "county.parquet")
+    assert any(" in " in name for name in facts["query"].to_pylist())
     counts = pq.read_table(release.counts / "block.parquet").to_pandas()
     found = counts.groupby("geocode")["count"].sum()
     assert found.to_dict() == {c: n for c, n in zip(codes, truth.sum(axis=(1, 2)).tolist(), strict=True) if n}

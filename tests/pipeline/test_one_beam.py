@@ -29,27 +29,27 @@ def test_the_pin_the_job_server_and_what_is_installed_agree() -> None:
 
 
 @pytest.fixture(params=CLUSTERS.values(), ids=CLUSTERS)
-def engine(request: pytest.FixtureRequest) -> Cluster:
-    found: Cluster = request.param
-    return found
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    cluster: Cluster = request.param
+    return cluster
 
 
-def test_no_cluster_is_started_for_another_beam(engine: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_cluster_is_started_for_another_beam(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jars, "version", lambda _: "2.0.0")
     with pytest.raises(UsageError, match=rf"apache-beam: is 2.0.0 here, and the job server is of {jars.BEAM}; install"):
-        engine.up()
+        cluster.up()
 
 
 @pytest.fixture
-def another(engine: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def another(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Something that looks like a job server started from the jars of another release."""
     monkeypatch.setenv(jars.CACHE, str(tmp_path / "cache"))
-    (server,) = (process for process in engine.processes() if process.name == JOB_SERVER)
-    classes = tmp_path / "cache" / f"{engine.name}-1.19.3-beam-2.0.0" / "gradle" / "wrapper" / "*"
+    (server,) = (process for process in cluster.processes() if process.name == JOB_SERVER)
+    classes = tmp_path / "cache" / f"{cluster.name}-1.19.3-beam-2.0.0" / "gradle" / "wrapper" / "*"
     waiting = [sys.executable, "-c", "print(flush=True); input()", "-cp", str(classes), server.main]
     process = subprocess.Popen(waiting, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     process.stdout.readline()  # it runs now, and has a name
-    pid_file = engine.pid_file(server.name)
+    pid_file = cluster.pid_file(server.name)
     pid_file.parent.mkdir(parents=True)
     pid_file.write_text(str(process.pid))
     yield
@@ -59,17 +59,17 @@ def another(engine: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.usefixtures("another")
 def test_a_job_server_of_another_beam_is_refused_before_anything_is_charged(
-    engine: Cluster, starter: Path, tmp_path: Path
+    cluster: Cluster, starter: Path, tmp_path: Path
 ) -> None:
-    assert engine.beam_that_runs() == "2.0.0"
-    reason = rf"is of Beam 2.0.0, and apache-beam here is .*; stop it with `bash scripts/{engine.name} down`"
+    assert cluster.beam_that_runs() == "2.0.0"
+    reason = rf"is of Beam 2.0.0, and apache-beam here is .*; stop it with `bash scripts/{cluster.name} down`"
     with pytest.raises(UsageError, match=reason):
-        das.run(das.load(starter), out=tmp_path / "out", options=[f"--runner={engine.name}"])
+        das.run(das.load(starter), out=tmp_path / "out", options=[f"--runner={cluster.name}"])
     assert not (starter.parent / "ledger.sqlite").exists()
 
 
-def test_nothing_is_known_of_a_job_server_that_does_not_run(
-    engine: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_job_server_that_does_not_run_has_no_release(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(jars.CACHE, str(tmp_path))
-    assert engine.beam_that_runs() is None
+    assert cluster.beam_that_runs() is None

@@ -1,33 +1,30 @@
-"""The sparse-cell prior moves counts, and nothing else: not measurements, not linear estimates."""
+"""The sparse-cell prior changes the counts, and neither the measurements nor the linear estimates."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import das
 from das.demo.starter import write_demo
 from das.plan.load import load
+from das.runner import find_runner
+
+if TYPE_CHECKING:
+    from conftest import World
 
 
-def release(out: Path, prior: str) -> Path:
-    config = write_demo(out, blocks=120, people=3_000)
-    text = config.read_text()
-    if "[estimate]" in text:
-        text = text.replace("[estimate]", f'[estimate]\nprior = "{prior}"')
-    else:
-        text += f'\n[estimate]\nprior = "{prior}"\n'
-    config.write_text(text)
-    das.run(load(config), out=out, testing_key="priors")
-    return out / "release"
-
-
-def test_priors_move_counts_alone(tmp_path: Path) -> None:
-    with_any, without = release(tmp_path / "sharing", "sharing"), release(tmp_path / "none", "none")
+def test_priors_move_counts_alone(town: World, tmp_path: Path) -> None:
+    """The town was released with the default prior; the same demo, with the same key, without a prior."""
+    assert town.plan.settings.estimate.prior == "sharing"
+    config = write_demo(tmp_path / "none", blocks=60, people=800)
+    config.write_text(f'{config.read_text()}\n[estimate]\nprior = "none"\n')
+    find_runner().run(load(config), tmp_path / "none", upto="estimate", testing_key="town")
+    without = tmp_path / "none" / "release"
 
     def same(folder: str) -> bool:
-        files = [path.relative_to(with_any) for path in sorted((with_any / folder).rglob("*.parquet"))]
+        files = [path.relative_to(town.release) for path in sorted((town.release / folder).rglob("*.parquet"))]
         assert files
-        return all((with_any / file).read_bytes() == (without / file).read_bytes() for file in files)
+        return all((town.release / file).read_bytes() == (without / file).read_bytes() for file in files)
 
     assert same("measurements")
     assert same("estimates")

@@ -1,4 +1,4 @@
-"""Worker processes that are killed, or whose driver is: nobody waits for ever, and nothing is left behind."""
+"""Worker processes that are killed, or whose driver is: the run does not hang, and no process is left behind."""
 
 from __future__ import annotations
 

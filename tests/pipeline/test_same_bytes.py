@@ -66,7 +66,7 @@ def test_worker_processes_change_nothing(world: World, tmp_path: Path, tree: Tre
     assert tree(again(world, tmp_path / "out", world.out.parent.name[:-1], MULTI_PROCESS)) == tree(world.release)
 
 
-def test_files_cut_into_parts_hold_the_same(
+def test_levels_cut_into_shards_hold_the_same(
     country: World, tmp_path: Path, tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shards, "NUMBERS_PER_SHARD", 40)  # three units of 13 numbers

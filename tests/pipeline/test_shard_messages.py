@@ -1,4 +1,4 @@
-"""What parts tell each other arrives: everything, once, at the part that needs it."""
+"""Messages between shards arrive complete, once each, at the shard that needs them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def work(country: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerContext:
-    """The starter's plan with its levels cut into parts of one or two families."""
+    """The starter's plan with its levels cut into shards of one or two families."""
     monkeypatch.setattr(shards, "NUMBERS_PER_SHARD", 26)
-    spine = tmp_path / "spine.parquet"  # parts are remembered by the spine's file
+    spine = tmp_path / "spine.parquet"  # shards are cached by the spine's file
     spine.write_bytes((country.release / "facts" / "spine.parquet").read_bytes())
     return WorkerContext(country.plan, spine, tmp_path)
 

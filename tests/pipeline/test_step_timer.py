@@ -1,4 +1,4 @@
-"""The clock counts what a step does, and stands still while Beam and the steps after it work."""
+"""The step timer measures a step alone, and is stopped while Beam and the steps after it work."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_the_search_finds_what_it_looks_for() -> None:
 
 @pytest.fixture(scope="module")
 def planted(processes: Processes, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ended]:
-    """A release of the planted count, in a new folder and a process that forbids nobody anything."""
+    """A release of the planted count, in a new folder and under an open umask."""
     folder = tmp_path_factory.mktemp("planted")
     config = write_starter(folder / "input")
     plant(config)
@@ -144,16 +144,16 @@ def test_a_count_shows_in_no_text_of_the_run_and_in_no_name(planted: tuple[Path,
         ("people.csv", f"N13,f,{PLANTED}\n", None),  # an unknown label is named, as it is no count
         ("counts.csv", f"village,sex,age,count\nN13,f,65+,-{PLANTED}\n", "'count' is negative"),
         ("counts.csv", f"village,sex,age,count\nN13,f,65+,{PLANTED}.5\n", "'count' is not a whole number"),
-        ("counts.csv", f"village,sex,age,count\nN13,f,65+,{PLANTED}e\n", "'count' is missing or no number"),
+        ("counts.csv", f"village,sex,age,count\nN13,f,65+,{PLANTED}e\n", "'count' is missing or not a number"),
         ("counts.csv", f"village,sex,age,count\nN13,f,65+,{PLANTED},1\n", "another number of fields"),
     ],
 )
-def test_a_count_shows_in_no_complaint_about_it(
+def test_a_count_shows_in_no_message_about_it(
     file: str, rows: str, reason: str | None, starter: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     if reason is None:
         plant(starter)
-        rows, reason = "N13,f,ancient\n", "'ancient' is no value of 'age'"
+        rows, reason = "N13,f,ancient\n", "'ancient' is not a value of 'age'"
         with (starter.parent / file).open("a") as people:
             people.write(rows)
     else:
@@ -194,7 +194,7 @@ def test_no_damage_to_a_file_makes_a_message_quote_it(name: str, starter: Path) 
     assert all(name in message and not shows(message.encode()) for message in messages)
 
 
-def test_a_count_shows_in_no_complaint_about_a_bound_that_it_breaks(
+def test_a_count_shows_in_no_message_about_a_bound_that_it_breaks(
     starter: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     plant(starter)
@@ -294,7 +294,7 @@ def test_the_key_does_not_travel_with_the_pipeline(country: World, tmp_path: Pat
 
 
 def test_what_is_published_of_the_input_is_salted(starter: Path, tmp_path: Path) -> None:
-    """A plain hash of the records, or of a ledger entry that holds one, would let a guess of a record be checked."""
+    """A plain hash of the records, or of a ledger entry that holds one, would let anyone test a candidate record."""
     out = tmp_path / "out"
     find_runner().run(das.load(starter), out, upto="measure")
     published = json.loads((out / "release" / "measurements" / "_committed.json").read_bytes())
@@ -308,12 +308,12 @@ def test_what_is_published_of_the_input_is_salted(starter: Path, tmp_path: Path)
     ]
     entries = Ledger.open(starter.parent / "ledger.sqlite").entries()
     of_plain = hashlib.sha256(plain.hex().encode())
-    guesses = {plain.hex(), of_plain.hexdigest()}
-    assert not guesses & {entry.input_digest for entry in entries}
+    candidates = {plain.hex(), of_plain.hexdigest()}
+    assert not candidates & {entry.input_digest for entry in entries}
     assert entries[-1].input_digest == hmac.new(salt, of_plain.digest(), hashlib.sha256).hexdigest()
     public = b"".join(path.read_bytes() for path in (out / "release").rglob("*") if path.is_file())
     assert plain not in public
-    assert not any(guess.encode() in public for guess in guesses)
+    assert not any(candidate.encode() in public for candidate in candidates)
 
 
 # -- who may enter -----------------------------------------------------------------------------------------------------

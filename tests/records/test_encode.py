@@ -34,7 +34,7 @@ each_time = settings(max_examples=20, suppress_health_check=[HealthCheck.functio
 
 
 def place(plan: Plan) -> tuple[Counter[tuple[str, str, str]], list[str]]:
-    """Counts by geocode and labels, and the complaints."""
+    """Counts by geocode and labels, and the problems."""
     spine = spine_of(plan)
     parts, found = [], []
     for chunk in chunks(plan):
@@ -52,7 +52,7 @@ def place(plan: Plan) -> tuple[Counter[tuple[str, str, str]], list[str]]:
     return Counter(spelled), found
 
 
-def complaints(plan: Plan) -> list[str]:
+def problems_of(plan: Plan) -> list[str]:
     """Everything that is said of an input, whoever says it."""
     try:
         return place(plan)[1]
@@ -160,7 +160,7 @@ def test_several_geocode_columns_are_joined_and_codes_translated(country: Countr
     country.file("p.parquet", pa.table(table | {"age": ["7", "0-17", "9"]}))
     counts, found = place(country.plan(input=translated))
     assert counts.total() == 2
-    assert found == ["p.parquet, row 2: '0-17' is no value of 'age'; known: '7', '8', '9'"]
+    assert found == ["p.parquet, row 2: '0-17' is not a value of 'age'; known: '7', '8', '9'"]
 
 
 @settings(max_examples=50)
@@ -185,10 +185,10 @@ def test_true_counts_do_not_show_themselves() -> None:
 
 AS_TEXT = "write and read the geocode column as text, so that leading zeros survive"
 BAD_ROWS: dict[str, tuple[str, str]] = {
-    "unknown label": ("01001,femal,0-17", "'femal' is no value of 'sex'; known: 'f', 'm'"),
-    "label with a near one": ("01001,f,0-71", "'0-71' is no value of 'age'; did you mean '0-17'?"),
-    "blank label": ("01001,,0-17", "'' is no value of 'sex'; known: 'f', 'm'"),
-    "label of another case": ("01001,F,0-17", "'F' is no value of 'sex'"),
+    "unknown label": ("01001,femal,0-17", "'femal' is not a value of 'sex'; known: 'f', 'm'"),
+    "label with a near one": ("01001,f,0-71", "'0-71' is not a value of 'age'; did you mean '0-17'?"),
+    "blank label": ("01001,,0-17", "'' is not a value of 'sex'; known: 'f', 'm'"),
+    "label of another case": ("01001,F,0-17", "'F' is not a value of 'sex'"),
     "lost zero": ("1001,f,0-17", f"geocode '1001' has lost its leading zero; {AS_TEXT}"),
     "short geocode": ("0100,f,0-17", f"geocode '0100' has 4 characters, not 5; {AS_TEXT}"),
     "long geocode": ("010010,f,0-17", "geocode '010010' has 6 characters, not 5"),
@@ -196,7 +196,7 @@ BAD_ROWS: dict[str, tuple[str, str]] = {
     "absent geocode": ("09001,f,0-17", "geocode '09001' is not on the spine; add it to the geography file"),
     "padded geocode": (" 1001,f,0-17", "geocode ' 1001' is not on the spine"),
     "blank geocode": (",f,0-17", "the geocode is blank; give each record its leaf"),
-    "structural zero": ("01001,m,65+", "stands in a cell that structural zero 'no old men' excludes"),
+    "structural zero": ("01001,m,65+", "lies in a cell that structural zero 'no old men' excludes"),
 }
 
 
@@ -214,14 +214,14 @@ def test_rows_of_a_later_row_group_keep_their_numbers(country: Country) -> None:
     table = pa.table({"geocode": ["01001"] * 5, "sex": ["f", "f", "f", "f", "x"], "age": ["0-17"] * 5})
     pq.write_table(table, country.folder / "p.parquet", row_group_size=2)
     _, found = place(country.plan(input={"microdata": "p.parquet"}))
-    assert found == ["p.parquet, row 5: 'x' is no value of 'sex'; known: 'f', 'm'"]
+    assert found == ["p.parquet, row 5: 'x' is not a value of 'sex'; known: 'f', 'm'"]
 
 
 def test_rows_after_an_empty_line_keep_their_numbers(country: Country) -> None:
     country.file("people.csv", "geocode,sex,age\n01001,f,0-17\n\n01001,x,0-17\n")
     _, found = place(country.plan())
     assert "people.csv, row 3: the geocode is blank; give each record its leaf" in found
-    assert "people.csv, row 4: 'x' is no value of 'sex'; known: 'f', 'm'" in found
+    assert "people.csv, row 4: 'x' is not a value of 'sex'; known: 'f', 'm'" in found
 
 
 def test_many_problems_are_counted_rather_than_listed(country: Country) -> None:
@@ -239,8 +239,8 @@ TYPES: dict[str, tuple[str, pa.Array, str]] = {
     "missing geocode": ("geocode", pa.array([None], pa.string()), "row 1: the geocode is blank"),
     "list of labels": ("sex", pa.array([["f"]]), "column of 'sex': holds list<"),
     "bytes as label": ("sex", pa.array([b"f"]), "column of 'sex': holds binary, not labels"),
-    "missing label": ("sex", pa.array([None], pa.string()), "row 1: '' is no value of 'sex'"),
-    "number as label": ("sex", pa.array([1]), "row 1: '1' is no value of 'sex'"),
+    "missing label": ("sex", pa.array([None], pa.string()), "row 1: '' is not a value of 'sex'"),
+    "number as label": ("sex", pa.array([1]), "row 1: '1' is not a value of 'sex'"),
 }
 
 
@@ -257,7 +257,7 @@ def test_a_column_of_another_type_is_named(country: Country, kind: str) -> None:
 
 # -- counts that are none ----------------------------------------------------------------------------------------------
 
-MISSING, NEGATIVE = "'count' is missing or no number", "'count' is negative"
+MISSING, NEGATIVE = "'count' is missing or not a number", "'count' is negative"
 PART, HUGE = "'count' is not a whole number", "'count' is too large to be a count"
 BAD_COUNTS = {
     "-5": NEGATIVE,
@@ -328,7 +328,7 @@ def test_a_part_that_exceeds_its_whole_is_named(country: Country) -> None:
     _, found = place(country.plan(input=WIDE))
     assert found == [
         "counts.csv, row 3: 'women - girls' is negative; a part cannot exceed its whole",
-        "counts.csv, row 4: stands in a cell that structural zero 'no old men' excludes; mend the record or the zero",
+        "counts.csv, row 4: lies in a cell that structural zero 'no old men' excludes; mend the record or the zero",
     ]
 
 
@@ -346,7 +346,7 @@ def test_no_message_shows_a_count(country: Country, secret: int, form: str) -> N
     country.file(
         "wide.csv", f"geocode,girls,women,boys,grandfathers\n01001,{secret},1,{text},{secret}\n9,{secret},,,\n"
     )
-    said = complaints(country.plan(input=LONG)) + complaints(country.plan(input=WIDE | {"histograms": "wide.csv"}))
+    said = problems_of(country.plan(input=LONG)) + problems_of(country.plan(input=WIDE | {"histograms": "wide.csv"}))
     assert len(said) >= 6
     assert str(secret) not in "\n".join(said)
 
@@ -366,7 +366,7 @@ def test_no_message_about_a_file_shows_a_count(country: Country, secret: int, br
     }[broken]
     name = "counts.csv.gz" if broken == "cut" else "counts.csv"
     country.file(name, content)
-    said = complaints(country.plan(input={"histograms": name}))
+    said = problems_of(country.plan(input={"histograms": name}))
     assert said
     assert str(secret) not in "\n".join(said)
 

@@ -32,7 +32,7 @@ def rows(plan: Plan) -> list[dict[str, Any]]:
     return [row for chunk in chunks(plan) for batch in read(chunk, plan) for row in batch.table.to_pylist()]
 
 
-def complaints(plan: Plan) -> list[str]:
+def problems_of(plan: Plan) -> list[str]:
     with pytest.raises(InputError) as refused:
         rows(plan)
     assert refused.value.exit_code == 3
@@ -131,7 +131,7 @@ def test_a_file_that_is_named_twice_is_read_once(country: Country) -> None:
 
 def test_a_missing_file_is_named_with_the_nearest(country: Country) -> None:
     country.file("people.csv", PEOPLE)
-    assert complaints(plan_of(country, "poeple.csv", "zzz/*.parquet")) == [
+    assert problems_of(plan_of(country, "poeple.csv", "zzz/*.parquet")) == [
         "poeple.csv: no such file; did you mean 'people.csv'?",
         "zzz/*.parquet: no such file; paths are relative to the config file",
     ]
@@ -139,7 +139,7 @@ def test_a_missing_file_is_named_with_the_nearest(country: Country) -> None:
 
 def test_another_kind_of_file_is_refused(country: Country) -> None:
     country.file("people.xlsx", b"PK")
-    assert complaints(plan_of(country, "people.xlsx")) == [
+    assert problems_of(plan_of(country, "people.xlsx")) == [
         "people.xlsx: is neither .csv, .csv.gz nor .parquet; convert or rename it"
     ]
 
@@ -229,7 +229,7 @@ DAMAGED: dict[str, tuple[str, bytes, list[str]]] = {
 def test_what_cannot_be_read_is_named_and_not_shown(country: Country, kind: str) -> None:
     name, content, expected = DAMAGED[kind]
     country.file(name, content)
-    found = complaints(plan_of(country, name))
+    found = problems_of(plan_of(country, name))
     assert len(found) == len(expected)
     for line, start in zip(found, expected, strict=True):
         assert line.startswith(start)
@@ -240,17 +240,17 @@ def test_what_cannot_be_read_is_named_and_not_shown(country: Country, kind: str)
 def test_a_count_in_the_place_of_a_name_is_not_suggested(country: Country) -> None:
     """A column called 2020, and a file without a header whose first count is 2021."""
     country.file("counts.csv", "01001,f,0-17,2021\n")
-    found = complaints(country.plan(input={"histograms": "counts.csv", "count": "2020"}))
+    found = problems_of(country.plan(input={"histograms": "counts.csv", "count": "2020"}))
     assert len(found) == 4
     assert "2021" not in "\n".join(found)
 
 
-def test_all_files_are_complained_about_at_once(country: Country) -> None:
+def test_the_problems_of_all_files_come_at_once(country: Country) -> None:
     country.file("a.csv", "geocode,age\n01001,0-17\n")
     country.file("b.csv", "")
     country.file("c.parquet", b"PAR1")
     country.file("d.csv", PEOPLE)
-    found = complaints(plan_of(country, "*.csv", "*.parquet"))
+    found = problems_of(plan_of(country, "*.csv", "*.parquet"))
     assert [line.split(":")[0] for line in found] == ["a.csv", "b.csv", "c.parquet", "units.csv", "units.csv"]
 
 

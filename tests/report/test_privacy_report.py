@@ -217,15 +217,15 @@ def test_everything_public_is_listed_with_its_reason(accounted: dict[str, Any], 
     assert "Exactly this is public: state total, bounds on block hhgq." in said
 
 
-def test_provenance_is_what_the_manifest_tells(
+def test_provenance_comes_from_the_manifest(
     bare: dict[str, Any], plan: dict[str, Any], manifest: dict[str, Any]
 ) -> None:
     without, said = words(bare, plan), words(bare, plan, manifest=manifest)
     assert bare["plan_digest"] in without
     assert bare["facts_digest"] in without
-    for told in ("das 0.1.0, numpy 2.1.0", 64 * "a", 64 * "b", 64 * "c", manifest["product"], manifest["finished"]):
-        assert told in said
-        assert told not in without
+    for text in ("das 0.1.0, numpy 2.1.0", 64 * "a", 64 * "b", 64 * "c", manifest["product"], manifest["finished"]):
+        assert text in said
+        assert text not in without
     assert "Finished" not in words(bare, plan, manifest=manifest | {"finished": None})
 
 

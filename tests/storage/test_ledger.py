@@ -521,11 +521,11 @@ def test_other_files_are_not_ledgers(tmp_path: Path, used: Ledger) -> None:
 
 def test_damaged_bytes_are_described_or_harmless(used: Ledger) -> None:
     whole, entries, described = used.path.read_bytes(), used.entries(), 0
-    chance = random.Random(20200812)
+    rng = random.Random(20200812)
     for trial in range(600):
-        start, length = chance.randrange(len(whole)), chance.choice([1, 4, 64])
+        start, length = rng.randrange(len(whole)), rng.choice([1, 4, 64])
         end = min(start + length, len(whole))
-        used.path.write_bytes(whole[:start] + chance.randbytes(end - start) + whole[end:])
+        used.path.write_bytes(whole[:start] + rng.randbytes(end - start) + whole[end:])
         problems = used.verify()  # never raises
         described += bool(problems)
         assert problems or used.entries() == entries, f"trial {trial}: bytes {start} to {end}"

@@ -1,4 +1,4 @@
-"""Measurement of a part in pieces: sparse truth, bounded memory, the same numbers."""
+"""Measurement of a shard in pieces: sparse truth, bounded memory, the same numbers."""
 
 from __future__ import annotations
 

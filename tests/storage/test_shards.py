@@ -31,7 +31,7 @@ def parent_of(spine: Spine, level: str, unit: int) -> str:
 @settings(max_examples=60)
 @given(spines(), st.sampled_from(["state", "county", "block"]), st.integers(1, 40))
 def test_parts_are_whole_families_in_order_and_no_larger_than_they_must_be(spine: Spine, level: str, most: int) -> None:
-    """``most`` geounits fill a part."""
+    """``most`` geounits fill a shard."""
     shards = shards_of(spine, level, NUMBERS_PER_SHARD // most)
     size = spine.size(level)
     assert [unit for shard in shards for unit in range(shard.start, shard.stop)] == list(range(size))
