@@ -141,7 +141,7 @@ class Diagnostics:
 
     solver: str
     residual: float  # largest violation of any constraint by the real-valued solution, in persons
-    gap: float  # relative duality gap, or nan where the solver certifies none
+    gap: float  # relative duality gap, recomputed from a lower bound (:mod:`das.estimation.certificate`)
     iterations: int
     rounding_distance: float  # L1 distance of the integer solution to the real-valued one
     widened: int  # how often the box of the rounding had to be widened

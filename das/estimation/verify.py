@@ -9,7 +9,16 @@ from das.estimation.grouping import group_cells
 from das.estimation.problem import FamilyProblem
 from das.estimation.support import SupportLimits
 
-__all__ = ["VerificationError", "keeps", "objective", "require_exact", "require_feasible", "residual", "tolerance"]
+__all__ = [
+    "VerificationError",
+    "half_gradient",
+    "keeps",
+    "objective",
+    "require_exact",
+    "require_feasible",
+    "residual",
+    "tolerance",
+]
 
 
 class VerificationError(ArithmeticError):
@@ -54,6 +63,18 @@ def objective(problem: FamilyProblem, x: NDArray[np.float64]) -> float:
         misfit = grouping.sums(x) - measured.values[:, grouping.answers]
         total += float((misfit * misfit).sum()) / measured.variance
     return total
+
+
+def half_gradient(problem: FamilyProblem, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Half the gradient of the objective."""
+    if problem.correlated is not None:
+        return problem.correlated.half_gradient(x)
+    gradient = np.zeros(problem.shape)
+    for measured in problem.measured:
+        grouping = group_cells(measured.query, problem.cells)
+        misfit = grouping.sums(x) - measured.values[:, grouping.answers]
+        gradient += (misfit / measured.variance)[:, grouping.index]
+    return gradient
 
 
 def require_feasible(problem: FamilyProblem, known: tuple[SupportLimits, ...], x: NDArray[np.float64]) -> float:

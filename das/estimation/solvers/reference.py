@@ -12,16 +12,21 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from das.estimation.certificate import lower_bound, relative_gap
 from das.estimation.grouping import Grouping, group_cells
 from das.estimation.problem import FamilyProblem, Measured, Solution
 from das.estimation.support import SupportLimits, free_cells, infeasible, limits_on_support
-from das.estimation.verify import VerificationError, require_feasible, residual, tolerance
+from das.estimation.verify import VerificationError, objective, require_feasible, residual, tolerance
 from das.schema.limits import NO_LIMIT
+
+if TYPE_CHECKING:
+    from cvxpy.constraints.constraint import Constraint
 
 __all__ = ["Solvers", "clean", "closed_form", "solve"]
 
@@ -64,19 +69,24 @@ def solve(problem: FamilyProblem, solvers: Solvers | None = None) -> Solution:
     program = _program(problem, known, free)
     best: Solution | None = None
     for name, settings in solvers or (_SOLVERS if problem.correlated is None else _SOLVERS[::-1]):
-        values, iterations = _run(program, name, settings)
-        if values is None:
+        answer = _run(program, name, settings)
+        if answer is None:
             continue
         x: NDArray[np.float64] = np.zeros(problem.shape)
-        x[free] = values[: np.count_nonzero(free)]
+        x[free] = answer.values[: np.count_nonzero(free)]
         x = clean(problem, x)
-        found = Solution(
-            x=x, solver=name.lower(), residual=residual(problem, known, x), gap=float("nan"), iterations=iterations
+        bound = lower_bound(problem, known, free, x, program.multipliers(answer))
+        solution = Solution(
+            x=x,
+            solver=name.lower(),
+            residual=residual(problem, known, x),
+            gap=relative_gap(objective(problem, x), bound),
+            iterations=answer.iterations,
         )
-        if best is None or found.residual < best.residual:
-            best = found
-        if found.residual <= tolerance(problem):
-            return found
+        if best is None or solution.residual < best.residual:
+            best = solution
+        if solution.residual <= tolerance(problem):
+            return solution
     contradiction = infeasible(problem)
     if contradiction is not None:
         raise contradiction
@@ -124,6 +134,31 @@ class _Program:
     bounded: NDArray[np.int64]  # variables with limits
     lower: NDArray[np.float64]
     upper: NDArray[np.float64]
+    # For each query with limits, children x groups: which are among the last rows of ``equal``, which in ``bounded``.
+    limited: tuple[tuple[NDArray[np.bool_], NDArray[np.bool_]], ...]
+
+    def multipliers(self, answer: _Answer) -> tuple[NDArray[np.float64], ...]:
+        """Multipliers of each query's limits, children x groups, halved as the gradient is."""
+        found = []
+        row, variable = len(answer.of_rows) - sum(np.count_nonzero(exact) for exact, _ in self.limited), 0
+        for exact, loose in self.limited:
+            multiplier = np.zeros(exact.shape)
+            last_row, last_variable = row + np.count_nonzero(exact), variable + np.count_nonzero(loose)
+            multiplier[exact] = answer.of_rows[row:last_row] / 2.0
+            multiplier[loose] = answer.of_limits[variable:last_variable] / 2.0
+            row, variable = last_row, last_variable
+            found.append(multiplier)
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a solver returns: the variables, and the multipliers of the rows and of the limits on variables."""
+
+    values: NDArray[np.float64]
+    of_rows: NDArray[np.float64]
+    of_limits: NDArray[np.float64]  # positive for upper limits, negative for lower ones
+    iterations: int
 
 
 def _program(problem: FamilyProblem, known: tuple[SupportLimits, ...], free: NDArray[np.bool_]) -> _Program:
@@ -140,7 +175,7 @@ def _program(problem: FamilyProblem, known: tuple[SupportLimits, ...], free: NDA
     if problem.parent is not None:
         rows.append(sparse.csr_array((np.ones(len(cell)), (cell, np.arange(len(cell)))), (m, layout.size)))
         right.append(problem.parent.astype(np.float64))
-    bounded, lower, upper = [], [], []
+    bounded, lower, upper, limited = [], [], [], []
     for facts in known:
         at = layout.variables(facts.grouping)
         exact = (facts.lower == facts.upper) & (at >= 0)
@@ -151,6 +186,7 @@ def _program(problem: FamilyProblem, known: tuple[SupportLimits, ...], free: NDA
         bounded.append(at[loose])
         lower.append(facts.lower[loose])
         upper.append(facts.upper[loose])
+        limited.append((exact, loose))
     keep = [r for r in rows if r.shape[0]]
     return _Program(
         hessian=hessian,
@@ -162,6 +198,7 @@ def _program(problem: FamilyProblem, known: tuple[SupportLimits, ...], free: NDA
         bounded=np.concatenate([*bounded, np.zeros(0, dtype=np.int64)]),
         lower=np.concatenate([*lower, np.zeros(0)]),
         upper=np.concatenate([*upper, np.zeros(0)]),
+        limited=tuple(limited),
     )
 
 
@@ -238,32 +275,51 @@ class _Layout:
         raise KeyError("a partition that was not laid out")
 
 
-def _run(program: _Program, solver: str, settings: dict[str, float]) -> tuple[NDArray[np.float64] | None, int]:
+def _run(program: _Program, solver: str, settings: dict[str, float]) -> _Answer | None:
     # Loading cvxpy takes most of a second, which a command that solves nothing need not wait for.
     import cvxpy as cp
     from cvxpy.atoms.quad_form import quad_form
 
     step, centre = cp.Variable(len(program.half_gradient)), program.centre
     loss = quad_form(step, program.hessian, assume_PSD=True) + 2.0 * program.half_gradient @ step
-    rows = [step[: program.positive] >= -centre[: program.positive]]
+    constraints = [step[: program.positive] >= -centre[: program.positive]]
+    equal = least = most = None
     if program.equal.shape[0]:
-        rows.append(program.equal @ step == program.equal_to - program.equal @ centre)
+        equal = program.equal @ step == program.equal_to - program.equal @ centre
+        constraints.append(equal)
     bounded, from_centre = step[program.bounded], centre[program.bounded]
     low, high = program.lower > 0, program.upper < NO_LIMIT
     if low.any():
-        rows.append(bounded[low] >= (program.lower - from_centre)[low])
+        least = bounded[low] >= (program.lower - from_centre)[low]
+        constraints.append(least)
     if high.any():
-        rows.append(bounded[high] <= (program.upper - from_centre)[high])
-    task = cp.Problem(cp.Minimize(loss), rows)
+        most = bounded[high] <= (program.upper - from_centre)[high]
+        constraints.append(most)
+    task = cp.Problem(cp.Minimize(loss), constraints)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an inaccurate solution is judged by its residual, not by a warning
             task.solve(solver=solver, **settings)  # type: ignore[no-untyped-call]
     except cp.error.SolverError:
-        return None, 0
+        return None
     if step.value is None or not np.isfinite(step.value).all():
-        return None, 0
-    return centre + np.asarray(step.value, dtype=np.float64), int(task.solver_stats.num_iters or 0)
+        return None
+    of_limits = np.zeros(len(program.bounded))
+    of_limits[low] -= _dual_values(least, np.count_nonzero(low))
+    of_limits[high] += _dual_values(most, np.count_nonzero(high))
+    return _Answer(
+        values=centre + np.asarray(step.value, dtype=np.float64),
+        of_rows=_dual_values(equal, program.equal.shape[0]),
+        of_limits=of_limits,
+        iterations=int(task.solver_stats.num_iters or 0),
+    )
+
+
+def _dual_values(constraint: Constraint | None, count: int) -> NDArray[np.float64]:
+    """Multipliers of a constraint; zeros, which are valid as well, where the solver gives none."""
+    values = None if constraint is None else constraint.dual_value
+    found = np.zeros(count) if values is None else np.asarray(values, dtype=np.float64).reshape(count)
+    return np.where(np.isfinite(found), found, 0.0)
 
 
 def clean(problem: FamilyProblem, x: NDArray[np.float64]) -> NDArray[np.float64]:
