@@ -1,4 +1,4 @@
-"""Nonnegative weighted least squares on one family: the readable reference, by cvxpy.
+"""Reference solver of a family's nonnegative weighted least squares, by cvxpy.
 
     minimise    sum over children c and queries q of |Q_q x_c - y_cq|^2 / v_q
     subject to  x >= 0,  sum over c of x_c = parent,  lower <= Q_q x_c <= upper
@@ -28,7 +28,7 @@ from das.schema.limits import NO_LIMIT
 if TYPE_CHECKING:
     from cvxpy.constraints.constraint import Constraint
 
-__all__ = ["Solvers", "clean", "closed_form", "solve"]
+__all__ = ["Solvers", "closed_form", "solve"]
 
 Solvers = tuple[tuple[str, dict[str, float]], ...]
 """Names that cvxpy knows and their settings, in the order in which they are tried."""
@@ -41,7 +41,8 @@ _SOLVERS: Solvers = (
 def solve(problem: FamilyProblem, solvers: Solvers | None = None) -> Solution:
     """Find the nonnegative least-squares solution of one family.
 
-    PIQP is the fastest on sparse sums and Clarabel on a dense curvature, each the other's stand-in.
+    PIQP is faster on sparse sums and Clarabel on a dense Hessian; where the first fails the other is tried. The gap is
+    recomputed from the solver's multipliers (:mod:`das.estimation.certificate`).
 
     Raises
     ------
@@ -74,7 +75,7 @@ def solve(problem: FamilyProblem, solvers: Solvers | None = None) -> Solution:
             continue
         x: NDArray[np.float64] = np.zeros(problem.shape)
         x[free] = answer.values[: np.count_nonzero(free)]
-        x = clean(problem, x)
+        x = _clean(problem, x)
         bound = lower_bound(problem, known, free, x, program.multipliers(answer))
         solution = Solution(
             x=x,
@@ -97,9 +98,9 @@ def solve(problem: FamilyProblem, solvers: Solvers | None = None) -> Solution:
 
 
 def closed_form(problem: FamilyProblem, known: tuple[SupportLimits, ...], free: NDArray[np.bool_]) -> Solution | None:
-    """Answer at once where there is nothing to choose: one free child for each cell, or none.
+    """Return the only feasible table where there is one: at most one free child for each cell.
 
-    Also where there is nothing to find: a cell with people and no child that may have them.
+    A cell with people and no child that may have them makes the family infeasible, which is raised here.
     """
     if problem.parent is None:
         if free.any():
@@ -120,7 +121,7 @@ def closed_form(problem: FamilyProblem, known: tuple[SupportLimits, ...], free: 
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """A quadratic program: minimise s' curvature s + 2 slope' s under linear rows on z = centre + s.
+    """A quadratic program: minimise s' hessian s + 2 half_gradient' s under linear rows on z = centre + s.
 
     Around the measured values the objective is as small as the noise, which gives relative tolerances a meaning.
     """
@@ -205,7 +206,7 @@ def _program(problem: FamilyProblem, known: tuple[SupportLimits, ...], free: NDA
 def _objective(
     problem: FamilyProblem, layout: _Layout, measured: list[tuple[Grouping, Measured]], number: NDArray[np.int64]
 ) -> tuple[sparse.csc_array, NDArray[np.float64], NDArray[np.float64]]:
-    """Squared misfits on the chained sums; or, for correlated estimates, their dense quadratic on the cells."""
+    """Squared residuals of the chained sums; or, for correlated estimates, their dense quadratic on the cells."""
     half_gradient = np.zeros(layout.size)
     centre: NDArray[np.float64] = np.zeros(layout.size)
     if problem.correlated is None:
@@ -219,7 +220,7 @@ def _objective(
         return sparse.diags_array(precision, format="csc"), half_gradient, centre
     free = number >= 0
     centre[number[free]] = problem.correlated.reference[free]
-    # A cell that can only be zero is no variable, but it was estimated: the slope is that at the reference with it.
+    # A cell that can only be zero is not a variable, but it was estimated: the gradient is taken with it at zero.
     there = np.where(free, problem.correlated.reference, 0.0)
     half_gradient[number[free]] = problem.correlated.half_gradient(there)[free]
     blocks = [problem.correlated.block(child, np.flatnonzero(row)) for child, row in enumerate(free)]
@@ -272,7 +273,7 @@ class _Layout:
         for node, at in self.nodes:
             if node.size == grouping.size and np.array_equal(node.index, grouping.index):
                 return at
-        raise KeyError("a partition that was not laid out")
+        raise KeyError("this partition is not in the layout")
 
 
 def _run(program: _Program, solver: str, settings: dict[str, float]) -> _Answer | None:
@@ -322,8 +323,8 @@ def _dual_values(constraint: Constraint | None, count: int) -> NDArray[np.float6
     return np.where(np.isfinite(found), found, 0.0)
 
 
-def clean(problem: FamilyProblem, x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Make what holds up to a solver's tolerance hold up to rounding: no negative count, sums equal to the parent."""
+def _clean(problem: FamilyProblem, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Remove violations within a solver's tolerance: no negative count, sums equal to the parent's up to rounding."""
     x = np.maximum(x, 0.0)
     if problem.parent is None:
         return x
