@@ -1,4 +1,4 @@
-"""Find the runner that executes a plan. ``das`` imports none: a runner registers an entry point and is found by name."""
+"""Find the runner that executes a plan. ``das`` imports none: a runner registers an entry point and is looked up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""From noisy measurements and public facts to counts that conform."""
+"""Estimate integer counts from noisy measurements and public facts, one family of siblings at a time.
+
+``README.md`` in this folder explains the method.
+"""
 
 from __future__ import annotations
 
@@ -56,20 +59,20 @@ def estimate_family(
 def estimate_families(
     problems: Sequence[FamilyProblem], solver: str = "cvxpy", passes: tuple[tuple[str, ...], ...] = ()
 ) -> list[FamilyEstimate]:
-    """Estimate families of one level; the fast solver takes them together, and each gets what it would get alone."""
+    """Estimate families of one level; the fast solver takes them in batches, with the same result as one by one."""
     if len(passes) > 1:
         return [in_passes(problem, passes, lambda one: estimate_family(one, solver)) for problem in problems]
     solutions: dict[int, Solution] = {}
     by_solver: dict[str, list[int]] = {}
-    for at, problem in enumerate(problems):
+    for number, problem in enumerate(problems):
         separable = solve_separable(problem) if solver == "fast" else None
         if separable is not None:
-            solutions[at] = separable
+            solutions[number] = separable
         else:
-            by_solver.setdefault(_solver_of(problem, solver), []).append(at)
-    for name, some in by_solver.items():
-        solutions |= zip(some, _solve([problems[at] for at in some], SOLVERS[name]), strict=True)
-    return [_rounded(problem, solutions[at]) for at, problem in enumerate(problems)]
+            by_solver.setdefault(_solver_of(problem, solver), []).append(number)
+    for name, numbers in by_solver.items():
+        solutions |= zip(numbers, _solve([problems[number] for number in numbers], SOLVERS[name]), strict=True)
+    return [_rounded(problem, solutions[number]) for number, problem in enumerate(problems)]
 
 
 def _solver_of(problem: FamilyProblem, solver: str) -> str:
@@ -98,7 +101,7 @@ def _rounded(problem: FamilyProblem, solution: Solution) -> FamilyEstimate:
 def _solve(
     problems: list[FamilyProblem], solver: Callable[[Sequence[FamilyProblem]], list[Solution]]
 ) -> list[Solution]:
-    """Solve with those joint limits alone that do not hold by themselves: there may be many, and few bind."""
+    """Solve without joint limits first, and add those that the solution violates: there may be many, and few bind."""
     joint = [[limits for limits in problem.limits if isinstance(limits.query, Selection)] for problem in problems]
     used = [
         tuple(limits for limits in problem.limits if not isinstance(limits.query, Selection)) for problem in problems
@@ -106,19 +109,19 @@ def _solve(
     solutions: dict[int, Solution] = {}
     unsolved = list(range(len(problems)))
     while unsolved:
-        found = solver([replace(problems[at], limits=used[at]) for at in unsolved])
-        solutions |= zip(unsolved, found, strict=True)
+        solved = solver([replace(problems[at], limits=used[at]) for at in unsolved])
+        solutions |= zip(unsolved, solved, strict=True)
         again = []
         for at in unsolved:
-            missed = [limits for limits in joint[at] if _misses(problems[at], limits, solutions[at])]
-            if missed:
-                used[at] = (*used[at], *missed)
-                joint[at] = [limits for limits in joint[at] if all(limits is not one for one in missed)]
+            violated = [limits for limits in joint[at] if _violates(problems[at], limits, solutions[at])]
+            if violated:
+                used[at] = (*used[at], *violated)
+                joint[at] = [limits for limits in joint[at] if all(limits is not one for one in violated)]
                 again.append(at)
         unsolved = again
     return [solutions[at] for at in range(len(problems))]
 
 
-def _misses(problem: FamilyProblem, limits: Limits, solution: Solution) -> bool:
+def _violates(problem: FamilyProblem, limits: Limits, solution: Solution) -> bool:
     known = limits_on_support(replace(problem, limits=(limits,)))
     return residual(problem, known, solution.x) > tolerance(problem)

@@ -1,4 +1,4 @@
-"""A minimum-cost flow whose arcs have integer bounds on either side and want to be near a real value."""
+"""Minimum-cost flow on arcs with integer bounds and a convex cost: the squared distance to a real value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a query sees of the cells where anybody can be: a partition of the support, with nothing else in it."""
+"""Partition of a family's support by a query: the group of each supported cell, and sums over groups."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def group_cells(query: Query, cells: NDArray[np.int64]) -> Grouping:
 
 
 def answer_label(query: Query, answer: int) -> str:
-    """Say an answer in words, for a message.
+    """Name an answer, for a message.
 
     Examples
     --------

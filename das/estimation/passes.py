@@ -1,8 +1,8 @@
-"""Estimation in passes: some queries first, and what they were found to be is kept by all that follow.
+"""Estimation in passes: some queries are estimated first, and their integer answers are constraints of later passes.
 
 The 2020 production system estimated totals before anything else, so that the noise of many small counts could not move
 them (Abowd et al. 2022, "The 2020 Census Disclosure Avoidance System TopDown Algorithm", HDSR, section 4). A pass needs
-no more cells than its queries and the limits tell apart: one cell stands for all that they do not distinguish. Its
+no more cells than its queries and the limits distinguish: one cell represents all that they do not distinguish. Its
 integer answers can always be split further, because the people of a cell may go to any child.
 """
 
@@ -50,44 +50,44 @@ def in_passes(
     [[5, 1], [0, 3]]
     """
     kept = {limits.query.name: limits for limits in problem.limits}
-    ended = []
+    earlier = []
     for names in passes[:-1]:
         whole = replace(problem, limits=tuple(kept.values()))
         reduced = _reduced(whole, tuple(m for m in problem.measured if m.query.name in names))
-        found = estimate(reduced)
-        ended.append(found.diagnostics)
+        solved = estimate(reduced)
+        earlier.append(solved.diagnostics)
         for query in _finest([measured.query for measured in reduced.measured]):
-            answers = _answers(query, reduced.cells, found.counts)
+            answers = _answers(query, reduced.cells, solved.counts)
             kept[query.name] = Limits(query=query, lower=answers, upper=answers)
     left = tuple(m for m in problem.measured if m.query.name in passes[-1])
-    found = estimate(replace(problem, measured=left, limits=tuple(kept.values())))
-    every = [*ended, found.diagnostics]
+    last = estimate(replace(problem, measured=left, limits=tuple(kept.values())))
+    every = [*earlier, last.diagnostics]
     how = replace(
-        found.diagnostics,
+        last.diagnostics,
         solver="+".join(dict.fromkeys(d.solver for d in every)),
         residual=max(d.residual for d in every),
         gap=float(np.max([d.gap for d in every])),
         iterations=sum(d.iterations for d in every),
         widened=max(d.widened for d in every),
     )
-    return replace(found, diagnostics=how)
+    return replace(last, diagnostics=how)
 
 
 def _reduced(problem: FamilyProblem, measured: tuple[Measured, ...]) -> FamilyProblem:
-    """Let one cell stand for all that neither the measured queries nor the limits tell apart."""
-    told: NDArray[np.int64] = np.zeros(len(problem.cells), dtype=np.int64)
+    """Let one cell represent all that neither the measured queries nor the limits distinguish."""
+    group: NDArray[np.int64] = np.zeros(len(problem.cells), dtype=np.int64)
     for query in [*(m.query for m in measured), *(limits.query for limits in problem.limits)]:
         grouping = group_cells(query, problem.cells)
-        told = told * grouping.size + grouping.index
-        told = np.unique(told, return_inverse=True)[1].astype(np.int64)
-    first = np.unique(told, return_index=True)[1]
+        group = group * grouping.size + grouping.index
+        group = np.unique(group, return_inverse=True)[1].astype(np.int64)
+    first = np.unique(group, return_index=True)[1]
     order = np.argsort(first)
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     parent = None
     if problem.parent is not None:
         parent = np.zeros(len(order), dtype=np.int64)
-        np.add.at(parent, place[told], problem.parent)
+        np.add.at(parent, place[group], problem.parent)
     return replace(problem, cells=problem.cells[first[order]], parent=parent, measured=measured)
 
 

@@ -1,4 +1,4 @@
-"""The unit of estimation: one parent, its children, what was measured and what is known about them.
+"""The estimation problem of one family: a parent's counts, its children's measurements, and limits on the children.
 
 There is no field through which a true histogram could arrive: measurements, public facts and the parent's protected
 counts are all that an estimator sees.
@@ -30,18 +30,18 @@ class Measured:
         if self.values.ndim != 2 or self.values.shape[1] != self.query.size:
             raise ValueError(f"measured {self.query.name!r} needs children x {self.query.size} values")
         if not 0 < self.variance < np.inf:
-            raise ValueError(f"measured {self.query.name!r}: what is known exactly is a limit, not a measurement")
+            raise ValueError(f"measured {self.query.name!r}: an exact answer is a limit, not a measurement")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quadratic:
-    """A distance of the children's counts x from what was learnt of them, around a reference r near the answer.
+    """A quadratic in the children's counts x around a reference r: the distance to linear estimates, with priors.
 
-        sum over children of  constant - 2 pull . (x - r) + (x - r)' curvature (x - r)
+        constant + sum over children of  [(x - r)' hessian (x - r) - 2 linear . (x - r)]
 
-    The reference keeps the terms as small as the noise, however large the counts. Children share one curvature, or each
-    has its own: then pairs of cells come in a few ``kinds`` (do they agree in age, in race, ...), and a child's
-    curvature is one number for each kind.
+    ``hessian`` is half the second derivative. The reference is near the answer and keeps the terms as small as the
+    noise, however large the counts. Children share one Hessian, or each has its own: then pairs of cells come in a few
+    ``kinds`` (do they agree in age, in race, ...), and a child's Hessian is one number for each kind.
     """
 
     hessian: NDArray[np.float64]  # cells x cells; with kinds, children x kinds
@@ -49,7 +49,7 @@ class Quadratic:
     reference: NDArray[np.float64]  # children x cells
     linear: NDArray[np.float64]  # children x cells
     constant: float
-    modulus: float  # every curvature is at least this times the identity
+    modulus: float  # every hessian is at least this times the identity
 
     def value(self, x: NDArray[np.float64]) -> float:
         """Distance of counts, children x cells.
@@ -69,13 +69,13 @@ class Quadratic:
         return self.hessian_product(x - self.reference) - self.linear
 
     def hessian_product(self, step: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Multiply each child's row by its curvature."""
+        """Multiply each child's row by its Hessian."""
         if self.kinds is None:
             return np.asarray(step @ self.hessian)
-        return np.stack([row.take(self.kinds) @ part for row, part in zip(self.hessian, step, strict=True)])
+        return np.stack([row.take(self.kinds) @ of_child for row, of_child in zip(self.hessian, step, strict=True)])
 
     def block(self, child: int, cells: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Curvature of a child on some of the cells, as an array of its own."""
+        """Hessian of a child on some of the cells, as an array of its own."""
         if self.kinds is None:
             return self.hessian.take(cells[:, None] * len(self.hessian) + cells)
         return np.asarray(self.hessian[child]).take(self.kinds.take(cells[:, None] * len(self.kinds) + cells))
@@ -126,7 +126,7 @@ class FamilyProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
-    """A real-valued solution, not negative, that sums to the parent; how it was found and how well, recomputed."""
+    """A real-valued solution, nonnegative and with the parent's sums, and its residual and gap, recomputed from it."""
 
     x: NDArray[np.float64]  # children x len(cells)
     solver: str
@@ -137,11 +137,11 @@ class Solution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnostics:
-    """How well one family was solved, recomputed from the solution; no solver's word is taken."""
+    """How well one family was solved, recomputed from the solution rather than reported by the solver."""
 
     solver: str
     residual: float  # largest violation of any constraint by the real-valued solution, in persons
-    gap: float  # relative duality gap, or nan where the solver certifies none
+    gap: float  # relative duality gap, recomputed from a lower bound (:mod:`das.estimation.certificate`)
     iterations: int
     rounding_distance: float  # L1 distance of the integer solution to the real-valued one
     widened: int  # how often the box of the rounding had to be widened

@@ -1,4 +1,4 @@
-"""Integer counts near a real-valued solution, with the same sums, limits and signs.
+"""Controlled rounding: integer counts near a real-valued solution that keep every constraint exactly.
 
 A family is a transportation problem: the people of each of the parent's cells go to the children. Sums that refine one
 another (total, then race, then race and age, then cell) form a tree within each child, and the whole is a network,
@@ -28,7 +28,7 @@ from das.schema.limits import NO_LIMIT
 __all__ = ["Rounded", "round_family", "tie_breaks"]
 
 _SNAP = 1e-6
-"""A value this close to an integer is that integer: the difference is the solver's, not the estimate's."""
+"""A value this close to an integer is that integer: the difference is the solver's error."""
 _WIDENINGS = 6
 _TIES_AFTER = 20
 _SCALE = 2.0**-18
@@ -57,7 +57,7 @@ def round_family(problem: FamilyProblem, x: NDArray[np.float64]) -> Rounded:
     known = limits_on_support(problem)
     snapped = np.maximum(_snap(x), 0.0)
     tree = _refining(known)
-    # Next to a solution that keeps them most limits hold by themselves: the sums that were measured best come first.
+    # Near a solution that keeps them most limits hold without being imposed: the sums measured best come first.
     for first in ((), tree) if known else ((),):
         counts = _by_flow(problem, _controls(problem, first), snapped, 0)
         if counts is not None and keeps(known, counts):
@@ -204,7 +204,7 @@ def _by_flow(problem: FamilyProblem, chain: list[_Sums], x: NDArray[np.float64],
 def _by_program(
     problem: FamilyProblem, controls: list[_Sums], x: NDArray[np.float64], by: int
 ) -> NDArray[np.int64] | None:
-    """Choose among the integers around each cell by a mixed-integer program, for limits that are no network."""
+    """Choose among the integers around each cell by a mixed-integer program, for limits that do not form a network."""
     n, m = problem.shape
     low, high = _cell_box(x, by)
     owner, cost = unit_steps(x.ravel(), low.ravel(), high.ravel())

@@ -1,4 +1,4 @@
-"""The public facts of a family on its support, and the contradictions among them that can be named."""
+"""A family's limits restricted to its support, the cells left free, and minimal sets of contradictory limits."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def limits_on_support(problem: FamilyProblem) -> tuple[SupportLimits, ...]:
 
 
 def free_cells(problem: FamilyProblem, known: tuple[SupportLimits, ...]) -> NDArray[np.bool_]:
-    """Cells of each child that may be positive: no limit holds a group of theirs at zero, and the parent has somebody.
+    """Cells of each child that may be positive: no limit fixes a group of theirs at zero, and the parent is positive.
 
-    An interior-point solver needs an interior, so what can only be zero is left out rather than constrained.
+    An interior-point solver needs an interior, so cells that can only be zero are left out rather than constrained.
     """
     free = np.ones(problem.shape, dtype=bool)
     if problem.parent is not None:
@@ -75,8 +75,8 @@ def free_cells(problem: FamilyProblem, known: tuple[SupportLimits, ...]) -> NDAr
 def conflicts(problem: FamilyProblem) -> tuple[Problem, ...]:
     """Name a minimal set of limits that cannot hold together with the parent's counts; empty if all can.
 
-    Drop any one of them and the others can. The whole of the facts was found to be free of this before anything was
-    drawn (:mod:`das.facts.collect`), so that here only a family made by hand, or a defect, can be told of it.
+    Drop any one of them and the others can. All facts were checked before any noise was drawn
+    (:mod:`das.facts.collect`), so here only a family made by hand, or a defect, can be infeasible.
     """
     known = limits_on_support(problem)
     n, m = problem.shape

@@ -1,4 +1,4 @@
-"""What a solution must satisfy, recomputed from the solution alone: solvers are not asked how well they did."""
+"""Constraints and objective recomputed from a solution alone, so that no solver's own report is trusted."""
 
 from __future__ import annotations
 
@@ -9,11 +9,20 @@ from das.estimation.grouping import group_cells
 from das.estimation.problem import FamilyProblem
 from das.estimation.support import SupportLimits
 
-__all__ = ["VerificationError", "keeps", "objective", "require_exact", "require_feasible", "residual", "tolerance"]
+__all__ = [
+    "VerificationError",
+    "half_gradient",
+    "keeps",
+    "objective",
+    "require_exact",
+    "require_feasible",
+    "residual",
+    "tolerance",
+]
 
 
 class VerificationError(ArithmeticError):
-    """A solver's answer is not what was asked for: a defect of ours, not of the user's input."""
+    """A solver's answer violates a constraint: a defect of this package, not of the user's input."""
 
 
 def residual(problem: FamilyProblem, known: tuple[SupportLimits, ...], x: NDArray[np.float64]) -> float:
@@ -37,7 +46,7 @@ def residual(problem: FamilyProblem, known: tuple[SupportLimits, ...], x: NDArra
 
 
 def tolerance(problem: FamilyProblem) -> float:
-    """Say how many persons a real-valued solution may be off: 1e-6, or 1e-8 of the largest answer if that is more."""
+    """Largest violation allowed in a real-valued solution, in persons: 1e-6, or 1e-8 of the largest answer if more."""
     size = 1.0 if problem.parent is None else float(problem.parent.sum())
     for measured in problem.measured:
         size = max(size, float(np.abs(measured.values).max(initial=0)))
@@ -56,14 +65,26 @@ def objective(problem: FamilyProblem, x: NDArray[np.float64]) -> float:
     return total
 
 
+def half_gradient(problem: FamilyProblem, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Half the gradient of the objective."""
+    if problem.correlated is not None:
+        return problem.correlated.half_gradient(x)
+    gradient = np.zeros(problem.shape)
+    for measured in problem.measured:
+        grouping = group_cells(measured.query, problem.cells)
+        misfit = grouping.sums(x) - measured.values[:, grouping.answers]
+        gradient += (misfit / measured.variance)[:, grouping.index]
+    return gradient
+
+
 def require_feasible(problem: FamilyProblem, known: tuple[SupportLimits, ...], x: NDArray[np.float64]) -> float:
     """Return the residual of a real-valued solution, or raise if it is not one."""
     if x.shape != problem.shape or not np.isfinite(x).all():
         raise VerificationError(f"{problem.name}: the solution has the wrong shape or is not finite")
-    found = residual(problem, known, x)
-    if found > tolerance(problem):
-        raise VerificationError(f"{problem.name}: a constraint is missed by {found:.2g} persons")
-    return found
+    violation = residual(problem, known, x)
+    if violation > tolerance(problem):
+        raise VerificationError(f"{problem.name}: a constraint is missed by {violation:.2g} persons")
+    return violation
 
 
 def keeps(known: tuple[SupportLimits, ...], counts: NDArray[np.int64]) -> bool:

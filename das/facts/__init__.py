@@ -1,1 +1,1 @@
-"""What is public: the facts that estimation reads beside the measurements, collected, checked and written."""
+"""Public facts that estimation uses beside the measurements: collect them, check them, and write them."""

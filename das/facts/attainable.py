@@ -1,6 +1,6 @@
-"""Which tables a geounit can have, told by the sums over sets of its answers; exact under sums over children.
+"""The tables that a geounit can have, as bounds on sums over sets of answers; exact under sums over children.
 
-The theory stands in ``attainable.md``.
+The proofs are in ``attainable.md``.
 """
 
 from __future__ import annotations
@@ -49,34 +49,34 @@ class Attainable:
 
     @classmethod
     def anything(cls, units: int, elements: int) -> Attainable:
-        """Return what nonnegative tables can have."""
+        """Bounds of all nonnegative tables."""
         most = np.full((units, 1 << elements), np.inf)
         most[:, 0] = 0.0
         return cls(np.zeros_like(most), most)
 
     @property
     def empty(self) -> NDArray[np.bool_]:
-        """Geounits that no table serves."""
+        """Geounits that are infeasible: no table keeps their bounds."""
         return np.asarray((self.least > self.most).any(axis=1))
 
     def within(self, limits: Iterable[SetLimit]) -> tuple[Attainable, NDArray[np.bool_]]:
-        """Impose limits, on small sets first, and say for which geounits that cannot be done exactly.
+        """Impose limits, on small sets first, and mark the geounits for which that is not exact.
 
         A limit on one element is a box, and a limit on a set A of which the rest is independent is a plank; both leave
-        a generalised polymatroid (Frank 2011, chapter 14). Where a limit binds on any other set, the result is more
-        than sums over sets can tell; it is left out, and what is returned for the geounit is too much.
+        a generalised polymatroid (Frank 2011, chapter 14). Where a limit binds on any other set, bounds on sums cannot
+        describe the result; the limit is left out, and the bounds returned for the geounit are too wide.
         """
-        found, inexact = self, np.zeros(len(self.most), dtype=bool)
+        attainable, inexact = self, np.zeros(len(self.most), dtype=bool)
         for limit in sorted(limits, key=lambda limit: limit.members.bit_count()):
             if limit.members.bit_count() == 1:
-                found = found._boxed(limit)
+                attainable = attainable._boxed(limit)
             else:
-                found, missed = found._planked(limit)
+                attainable, missed = attainable._planked(limit)
                 inexact |= missed
-        return found, inexact & ~found.empty
+        return attainable, inexact & ~attainable.empty
 
     def summed(self, offsets: Indices) -> Attainable:
-        """Return what sums over children can have: border functions of a Minkowski sum are the sums of the children's.
+        """Bounds of sums over children: border functions of a Minkowski sum are the sums of the children's.
 
         Examples
         --------

@@ -1,8 +1,8 @@
-"""t, the public facts: what estimation reads beside the measurements, carried up the spine, checked for contradictions.
+"""Collect the public facts, propagate them up the spine, and refuse contradictions.
 
-A fact at one level says something about every level above it: the children's lower bounds, upper bounds and exact
-values add up. With these sums in place at the top, and what they leave open (:mod:`das.facts.splitting`), each parent is
-estimated so that its children can still obey.
+A fact at one level implies one at every level above it: the children's lower bounds, upper bounds and exact values add
+up. With these sums, and the joint limits that they do not imply (:mod:`das.facts.splitting`), each parent is estimated
+so that its counts can be split among its children.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from das.errors import InfeasibleError, InputError, Problem, ProblemsFound
 from das.facts.conflict import infeasible_tops, minimal_conflict
-from das.facts.fact import Declared, Fact, Facts, Sign, limits_of, tighter
+from das.facts.fact import Declared, Fact, Facts, Sign, tighter
 from das.facts.published import is_release, released_answers
 from das.facts.splitting import Upsweep, sweep_up
 from das.plan.constraint import Bound, Published
@@ -28,7 +28,7 @@ from geography.problem_list import Source, listed, nearest
 from geography.reading import read_parquet
 from geography.summation import sum_ranges
 
-__all__ = ["Fact", "Facts", "Sign", "TrueAnswers", "answer_names", "facts_of", "limits_of", "require_agreement"]
+__all__ = ["TrueAnswers", "facts_of", "require_agreement"]
 
 TrueAnswers = Callable[[str, Query], NDArray[np.int64]]
 _CONFLICTS = 3
@@ -54,25 +54,25 @@ def facts_of(plan: Plan, spine: Spine, true_answers: TrueAnswers | None) -> Fact
         The facts contradict one another, or leave open whether the counts of every parent can be split.
     """
     declared = _declared(plan, spine, true_answers)
-    # The congenial method never splits what it has drawn without knowing how: its messages hold all that is below.
+    # The congenial method needs no guarantee: its messages hold the constraints of all levels below.
     wanted = plan.settings.estimate.split == "guaranteed" and plan.mechanism_stage.measures
     if true_answers is not None and wanted:
         return require_agreement(declared, spine)
-    # Without the invariants nobody can say whether parents can be split, and perhaps nobody needs to.
-    swept = sweep_up(_carried_up(declared, spine), spine)
+    # Without the invariants it is unknown whether parents can be split, and the caller may not need to know.
+    swept = sweep_up(_propagated(declared, spine), spine)
     _refuse(_contradictions(declared, swept, spine))
     return swept.facts
 
 
 def require_agreement(declared: tuple[Declared, ...], spine: Spine) -> Facts:
-    """Carry declared facts up the spine so that every parent that obeys them can be split among its children.
+    """Propagate declared facts up the spine so that every parent that keeps them can be split among its children.
 
     Raises
     ------
     InfeasibleError
         Naming a minimal set of facts that cannot hold together, or the queries for which no limits suffice.
     """
-    swept = sweep_up(_carried_up(declared, spine), spine)
+    swept = sweep_up(_propagated(declared, spine), spine)
     _refuse([*_contradictions(declared, swept, spine), *swept.refused])
     return swept.facts
 
@@ -127,8 +127,8 @@ def _declared(plan: Plan, spine: Spine, true_answers: TrueAnswers | None) -> tup
     return tuple(found)
 
 
-def _carried_up(declared: tuple[Declared, ...], spine: Spine) -> Facts:
-    """Add each level's facts to the sums of those below it."""
+def _propagated(declared: tuple[Declared, ...], spine: Spine) -> Facts:
+    """Propagate facts upwards: combine each level's facts with the sums of those below it."""
     facts: Facts = {}
     below: tuple[Fact, ...] = ()
     for level in reversed(spine.levels):
@@ -145,7 +145,7 @@ def _carried_up(declared: tuple[Declared, ...], spine: Spine) -> Facts:
 
 
 def _beside(fact: Fact, found: dict[tuple[str, Sign], Fact]) -> tuple[Fact, ...]:
-    """Keep two exact values that disagree apart, as limits that nobody meets."""
+    """Write an exact value that contradicts an earlier one as two limits, so that both are kept and found infeasible."""
     earlier = found.get((fact.query.name, "="))
     if fact.sign != "=" or earlier is None or np.array_equal(earlier.values, fact.values):
         return (fact,)
@@ -153,7 +153,7 @@ def _beside(fact: Fact, found: dict[tuple[str, Sign], Fact]) -> tuple[Fact, ...]
     return Fact(fact.query, ">=", at_least), Fact(fact.query, "<=", fact.values)
 
 
-def _say(where: NDArray[np.bool_], level: str, spine: Spine, query: Query, reason: str) -> Iterator[Problem]:
+def _problems_at(where: NDArray[np.bool_], level: str, spine: Spine, query: Query, reason: str) -> Iterator[Problem]:
     if not where.any():
         return
     names = answer_names(query)
@@ -173,7 +173,7 @@ def _say(where: NDArray[np.bool_], level: str, spine: Spine, query: Query, reaso
 def _disobedience(bound: Bound, values: NDArray[np.int64], truth: NDArray[np.int64], spine: Spine) -> list[Problem]:
     broken = truth < values if bound.sense == ">=" else truth > values
     reason = f"the data do not obey the declared bound {bound.sense} {bound.source}"
-    return list(_say(broken, bound.level, spine, bound.query, reason))
+    return list(_problems_at(broken, bound.level, spine, bound.query, reason))
 
 
 def _bound_values(plan: Plan, bound: Bound, spine: Spine, problems: list[Problem]) -> NDArray[np.int64]:
@@ -199,7 +199,7 @@ def _bound_values(plan: Plan, bound: Bound, spine: Spine, problems: list[Problem
     unit = spine.locate(bound.level, geocodes)
     problems += listed(
         np.flatnonzero(unit < 0),
-        lambda i: Problem(source.row(i), f"{str(geocodes[i])!r} is no {bound.level} of the spine"),
+        lambda i: Problem(source.row(i), f"{str(geocodes[i])!r} is not a {bound.level} of the spine"),
         source,
     )
     _, first = np.unique(unit, return_index=True)
@@ -244,16 +244,16 @@ def _published_values(plan: Plan, published: Published, spine: Spine, problems: 
 
 
 def _equal(query: Query, values: NDArray[np.int64]) -> tuple[Fact, ...]:
-    """Say that answers have these values, where there are any."""
+    """Facts that answers equal these values, where there are any."""
     if (values < NO_LIMIT).all():
         return (Fact(query, "=", values),)
     return Fact(query, ">=", np.where(values < NO_LIMIT, values, 0)), Fact(query, "<=", values)
 
 
 def _unlisted(bound: Bound, spine: Spine, unit: NDArray[np.int64], values: NDArray[np.int64]) -> list[Problem]:
-    """Fill in the geounits without a row as the bound says, or say that their upper bounds are unknown.
+    """Fill in the geounits without a row as the bound declares, or report that their upper bounds are unknown.
 
-    A lower bound of zero claims nothing, so there a row may be left out. A placeholder is no geounit and has no row.
+    A lower bound of zero says nothing, so there a row may be left out. A placeholder is not a geounit and has no row.
     """
     if bound.sense == ">=" or bound.missing == "zero":
         return []

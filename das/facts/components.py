@@ -1,4 +1,4 @@
-"""Which limited answers hang together: what is limited apart from one another adds up apart from one another."""
+"""Connected components of overlapping limits; each is propagated on its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Component", "components_of"]
 
 @dataclass(frozen=True)
 class Component:
-    """Limited answers that overlap, directly or through others: independent of all other answers.
+    """A connected component: limited answers that overlap, directly or through others, and no other answers.
 
     Cells that are in the same limited answers are one element.
     """
@@ -32,7 +32,7 @@ class Component:
 
     @property
     def box(self) -> tuple[str, int] | None:
-        """The one answer that is limited here, if there is no other: its sums are exact, however many there are."""
+        """The answer of a component that has only one; its limits are an interval, and sums of intervals are exact."""
         if [len(found) for found in self.answers.values()] != [1]:
             return None
         ((name, ((answer, _),)),) = self.answers.items()
@@ -54,7 +54,7 @@ class Component:
 
 
 def components_of(facts: Facts, spine: Spine) -> Iterator[Component]:
-    """Find the answers that are limited below the top; what is limited at the top alone is never split."""
+    """Find the components of the limits below the top; limits at the top alone are never split."""
     queries: dict[str, Query] = {}
     limited: dict[str, NDArray[np.bool_]] = {}
     for level in spine.levels[1:]:

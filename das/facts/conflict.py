@@ -1,4 +1,4 @@
-"""Facts that cannot hold together, named as a minimal set: mend or drop any one of them and the others can."""
+"""Name a minimal set of facts that cannot hold together: without any one of them the others can."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def infeasible_tops(facts: Facts, spine: Spine) -> NDArray[np.int64]:
 
 def minimal_conflict(declared: Iterable[Declared], facts: Facts, spine: Spine, level: str, unit: int) -> list[Problem]:
     """Name a minimal set of facts, declared at a geounit or below it, that no table obeys together."""
-    inside = [each for each in declared if each.level in spine.levels[spine.levels.index(level) :]]
+    inside = [fact for fact in declared if fact.level in spine.levels[spine.levels.index(level) :]]
     schema = inside[0].fact.query.schema
     if _numbers(inside, spine, level, unit, schema) > _MOST_NUMBERS:
-        shown = all(each.shown for each in inside)
+        shown = all(fact.shown for fact in inside)
         inside = [Declared(level, fact, "with sums of what is declared below", shown) for fact in facts[level]]
     rows = _rows(inside, spine, level, [unit], schema.possible)
     rows = rows.pick(irreducible(rows.system))

@@ -1,4 +1,4 @@
-"""One public fact: what is known of a query's answers at each geounit of a level, and where it comes from."""
+"""Public facts: equalities or bounds on a query's answers at each geounit of a level."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Facts = dict[str, tuple["Fact", ...]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fact:
-    """Public values of one query for each geounit of a level; ``NO_LIMIT`` where an upper bound says nothing."""
+    """Public values of one query for each geounit of a level; ``NO_LIMIT`` where there is no upper bound."""
 
     query: Query
     sign: Sign
@@ -38,7 +38,7 @@ class Declared:
 
 
 def limits_of(facts: tuple[Fact, ...], units: slice) -> tuple[Limits, ...]:
-    """Bring the facts on each query together as one pair of limits, for some geounits of a level."""
+    """Combine the facts on each query into one pair of limits, for some geounits of a level."""
     out: dict[str, Limits] = {}
     for fact in facts:
         values = fact.values[units]
@@ -54,7 +54,7 @@ def limits_of(facts: tuple[Fact, ...], units: slice) -> tuple[Limits, ...]:
 
 
 def tighter(one: Fact, other: Fact | None) -> Fact:
-    """Bring two facts of one query and sign together."""
+    """Combine two facts of one query and sign into the tighter."""
     if other is None:
         return one
     pick = np.maximum if one.sign == ">=" else np.minimum

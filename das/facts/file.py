@@ -1,4 +1,4 @@
-"""The files of public facts: a row per geounit, query and sign, beside the spine they speak of."""
+"""Files of public facts: one row for each geounit, query and sign."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def table_of_facts(plan: Plan, geocodes: NDArray[np.str_], facts: tuple[Fact, ..
 
 
 def read_facts(plan: Plan, path: Path) -> tuple[Fact, ...]:
-    """Read a part's facts back, in the order in which they were written."""
+    """Read the facts of a shard, in the order in which they were written."""
     table = pq.read_table(path)
     query, sign = table["query"].to_numpy(zero_copy_only=False), table["sign"].to_numpy(zero_copy_only=False)
     facts = []

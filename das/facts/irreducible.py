@@ -1,4 +1,4 @@
-"""A minimal set of limits that cannot hold together: each of them is needed for the contradiction.
+"""Irreducible infeasible subset: a minimal set of limits that cannot hold together.
 
 If no x >= 0 satisfies all rows, some multipliers prove it (Farkas 1902): weights y that combine the rows into one that
 nothing satisfies. The vertices of the set of such proofs are the irreducible infeasible subsets (Gleeson and Ryan
@@ -22,7 +22,7 @@ __all__ = ["System", "irreducible"]
 _TINY = 1e-9
 """Multipliers are simple fractions; what is smaller is the solver's."""
 _FILTERED = 200
-"""Above so many rows a vertex is believed: the filter solves a program for each of them."""
+"""Above so many rows the filter is skipped, because it solves a program for each of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class System:
         return bool(result.status == 0)
 
     def _enough(self) -> int:
-        """Give a number that no smallest solution exceeds: each of its people serves some lower limit or given row."""
+        """Upper bound on a smallest solution's variables: each person counts towards a lower limit or given row."""
         given = 0 if self.given_values is None else int(self.given_values.sum())
         return min(int(NO_LIMIT), int(np.maximum(self.lower, 0).sum()) + given)
 
@@ -93,7 +93,7 @@ def irreducible(system: System) -> NDArray[np.int64]:
 
     Examples
     --------
-    Two cells, at least 2 and at least 3, at most 4 together; a third is limited too, and has no part in it:
+    Two cells, at least 2 and at least 3, at most 4 together; a third is limited too, but not in conflict:
 
     >>> rows = sparse.csr_array(np.array([[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]]))
     >>> irreducible(System(rows, np.array([2, 3, 0, 1]), np.array([9, NO_LIMIT, 4, 1]))).tolist()
@@ -102,7 +102,7 @@ def irreducible(system: System) -> NDArray[np.int64]:
     if system.holds():
         return np.zeros(0, dtype=np.int64)
     rows = system.proof()
-    if rows is None or system.pick(rows).holds():  # a proof too faint for floating point
+    if rows is None or system.pick(rows).holds():  # the proof is below floating-point precision
         rows = np.arange(len(system.lower))
     if len(rows) <= _FILTERED:
         for row in rows.tolist():

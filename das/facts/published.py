@@ -1,6 +1,6 @@
-"""Answers that an earlier release published: protected counts, which a later one must agree with.
+"""Answers that an earlier release published: protected counts with which a later release must agree.
 
-To read them is post-processing: they cost nothing again, and say nothing of the records that was not said before.
+Reading them is post-processing: it costs no privacy budget.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What a parent must satisfy so that its children can always be served; ``estimation/feasibility.md`` has the proofs.
+"""Limits that a parent must keep so that its counts can be split among its children; proofs in ``attainable.md``.
 
 The sums of the children's limits are necessary. Where two nested queries are limited they need not suffice: two blocks
 of one person each, of which one has beds of kinds a and b and the other of kinds c and d, cannot house a parent's one
 person in a and one in b, though no kind and no total exceeds its sum. What is missing is a limit on a and b together.
-Here the sums over all sets of answers are carried up the spine, and the limits that the plain sums do not imply are
-added to the facts. Where no limits on sums can do it, nothing may be measured.
+Here bounds on all sets of answers are propagated up the spine, and the limits that the plain sums do not imply are
+added to the facts. Where no limits on sums suffice, the plan is refused before anything is measured.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ __all__ = ["Upsweep", "sweep_up"]
 MOST_ELEMENTS = 10
 """All sets of so many answers are still few: 1,024."""
 _AT_ONCE = 1 << 21
-"""Sets times geounits that are looked at together."""
+"""Sets times geounits that are processed together."""
 _LONGEST_NAME = 200
 
 
 @dataclass(slots=True)
 class Upsweep:
-    """What came of carrying the limits up: facts that suffice, what cannot be guaranteed, and who cannot be served."""
+    """Result of the propagation: sufficient facts, refusals where nothing suffices, and infeasible geounits."""
 
     facts: Facts
     refused: list[Problem] = field(default_factory=list)
@@ -44,32 +44,32 @@ class Upsweep:
 
 
 def sweep_up(facts: Facts, spine: Spine) -> Upsweep:
-    """Add to each level's facts what its geounits need so that every family below them can be solved."""
-    found = Upsweep(dict(facts))
+    """Add to each level's facts the limits under which every family below can be solved."""
+    result = Upsweep(dict(facts))
     boxes: dict[str, list[int]] = {}
     for component in components_of(facts, spine):
         if component.box is not None:
             boxes.setdefault(component.box[0], []).append(component.box[1])
         elif component.elements <= MOST_ELEMENTS:
-            _carry(component, spine, found)
+            _propagate(component, spine, result)
         else:
             for name, limited in component.answers.items():
-                _carry_boxes(name, np.array([answer for answer, _ in limited]), spine, found)
-            found.refused += _unless_boxes(component, found.facts, spine)
+                _propagate_boxes(name, np.array([answer for answer, _ in limited]), spine, result)
+            result.refused += _unless_boxes(component, result.facts, spine)
     for name, answers in boxes.items():
-        _carry_boxes(name, np.array(answers), spine, found)
-    return found
+        _propagate_boxes(name, np.array(answers), spine, result)
+    return result
 
 
-def _carry(component: Component, spine: Spine, found: Upsweep) -> None:
-    """Carry the attainable sums of one part up the spine, level by level."""
+def _propagate(component: Component, spine: Spine, result: Upsweep) -> None:
+    """Propagate the attainable sums of one component up the spine, level by level."""
     below: Attainable | None = None
     inexact: NDArray[np.bool_] = np.zeros(spine.size(spine.levels[-1]), dtype=bool)
     for at in reversed(range(len(spine.levels))):
         level = spine.levels[at]
-        limits = limits_of(found.facts[level], slice(None))
+        limits = limits_of(result.facts[level], slice(None))
         if below is not None:
-            found.facts[level] = _completed(component, found, level, limits, below)
+            result.facts[level] = _completed(component, result, level, limits, below)
         if at == 0:
             return
         offsets = spine.first_child(spine.levels[at - 1])
@@ -77,36 +77,36 @@ def _carry(component: Component, spine: Spine, found: Upsweep) -> None:
         alone = np.repeat(np.diff(offsets) == 1, np.diff(offsets))
         refused = doubtful & ~alone
         if refused.any():
-            found.refused.append(_refusal(component, spine, level, int(np.flatnonzero(refused)[0])))
+            result.refused.append(_refusal(component, spine, level, int(np.flatnonzero(refused)[0])))
         if empty.any():
-            earlier = found.infeasible.get(level, np.zeros(0, dtype=np.int64))
-            found.infeasible[level] = np.union1d(earlier, np.flatnonzero(empty))
+            earlier = result.infeasible.get(level, np.zeros(0, dtype=np.int64))
+            result.infeasible[level] = np.union1d(earlier, np.flatnonzero(empty))
         if refused.any() or empty.any():
             return
         below, inexact = above, np.logical_or.reduceat(doubtful, offsets[:-1])
 
 
-def _carry_boxes(name: str, answers: NDArray[np.int64], spine: Spine, found: Upsweep) -> None:
-    """Carry answers that overlap with no other: each is an interval, and intervals add up."""
+def _propagate_boxes(name: str, answers: NDArray[np.int64], spine: Spine, result: Upsweep) -> None:
+    """Propagate answers that overlap with no other: each is an interval, and intervals add up."""
     low, high = np.zeros(1, dtype=np.int64), NO_LIMIT
     for at in reversed(range(len(spine.levels))):
         level = spine.levels[at]
-        limits = {limit.query.name: limit for limit in limits_of(found.facts[level], slice(None))}
+        limits = {limit.query.name: limit for limit in limits_of(result.facts[level], slice(None))}
         if name not in limits:
             continue  # nothing is limited here or below
         limit = limits[name]
         least, most = limit.lower.copy(), limit.upper.copy()
         least[:, answers] = np.maximum(least[:, answers], low)
         most[:, answers] = np.minimum(most[:, answers], high)
-        facts = {(fact.query.name, fact.sign): fact for fact in found.facts[level]}
+        facts = {(fact.query.name, fact.sign): fact for fact in result.facts[level]}
         if (most < limit.upper).any():
             facts[name, "<="] = tighter(Fact(limit.query, "<=", most), facts.get((name, "<=")))
         if (least > limit.lower).any():
             facts[name, ">="] = tighter(Fact(limit.query, ">=", least), facts.get((name, ">=")))
-        found.facts[level] = tuple(facts.values())
-        empty = np.flatnonzero((least > most)[:, answers].any(axis=1) | _nobody_can(limit.query, least, answers))
+        result.facts[level] = tuple(facts.values())
+        empty = np.flatnonzero((least > most)[:, answers].any(axis=1) | _impossible(limit.query, least, answers))
         if len(empty):
-            found.infeasible[level] = np.union1d(found.infeasible.get(level, empty), empty)
+            result.infeasible[level] = np.union1d(result.infeasible.get(level, empty), empty)
             return
         if at:
             offsets = spine.first_child(spine.levels[at - 1])
@@ -114,7 +114,7 @@ def _carry_boxes(name: str, answers: NDArray[np.int64], spine: Spine, found: Ups
             high = np.minimum(sum_ranges(most[:, answers], offsets), NO_LIMIT)
 
 
-def _nobody_can(query: Query, least: NDArray[np.int64], answers: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _impossible(query: Query, least: NDArray[np.int64], answers: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Find geounits that must have people in an answer of structural zeros alone."""
     reached = np.zeros(query.size, dtype=bool)
     reached[query.index[query.schema.possible]] = True
@@ -131,7 +131,7 @@ def _of_parents(
 ) -> tuple[Attainable, NDArray[np.bool_], NDArray[np.bool_]]:
     """Impose a level's limits and sum over each family, some families at a time.
 
-    Returns what the parents can have, and which geounits are told inexactly, or cannot be served.
+    Returns the attainable sums of the parents, and which geounits are inexact or infeasible.
     """
     sums, doubtful, empty = [], inexact.copy(), np.zeros_like(inexact)
     most = max(1, _AT_ONCE >> component.elements)
@@ -158,27 +158,27 @@ def _of_parents(
 
 
 def _completed(
-    component: Component, found: Upsweep, level: str, limits: tuple[Limits, ...], below: Attainable
+    component: Component, result: Upsweep, level: str, limits: tuple[Limits, ...], below: Attainable
 ) -> tuple[Fact, ...]:
-    """Add to a level's facts what the children can have and the facts do not yet imply."""
+    """Add to a level's facts the limits that follow from the children and that the facts do not yet imply."""
     units, everything = slice(None), below.most.shape[1] - 1
-    facts = {(fact.query.name, fact.sign): fact for fact in found.facts[level]}
+    facts = {(fact.query.name, fact.sign): fact for fact in result.facts[level]}
     free = Attainable.anything(len(below.most), component.elements)
-    said, _ = free.within(component.limits(limits, units))
-    if not _short(said, below).any():
-        return found.facts[level]
+    implied, _ = free.within(component.limits(limits, units))
+    if not _short(implied, below).any():
+        return result.facts[level]
     for name, answers in component.answers.items():
-        for fact in _facts_on(component.queries[name], answers, said, below):
+        for fact in _facts_on(component.queries[name], answers, implied, below):
             facts[name, fact.sign] = tighter(fact, facts.get((name, fact.sign)))
-    said, _ = free.within(component.limits(limits_of(tuple(facts.values()), units), units))
-    short = _short(said, below)
+    implied, _ = free.within(component.limits(limits_of(tuple(facts.values()), units), units))
+    short = _short(implied, below)
     fixed = bool((below.least[:, everything] == below.most[:, everything]).all())
     for members in np.flatnonzero(short.any(axis=0)).tolist():
         bits = [1 << bit for bit in range(component.elements) if members >> bit & 1]
         # With a total that is known, the most of a set is the total without the least of the others.
-        upper = said.most[:, members] > below.most[:, members]
-        lower = (said.least[:, members] < below.least[:, members]) & (not fixed)
-        # What the limits on one element and on the others say together need not be said; one alone says it itself.
+        upper = implied.most[:, members] > below.most[:, members]
+        lower = (implied.least[:, members] < below.least[:, members]) & (not fixed)
+        # A limit that follows from those on one element and on the others is left out.
         for bit in bits if len(bits) > 1 else ():
             upper &= below.most[:, members] != below.most[:, members ^ bit] + below.most[:, bit]
             lower &= below.least[:, members] != below.least[:, members ^ bit] + below.least[:, bit]
@@ -187,31 +187,31 @@ def _completed(
         query = _joint(component, members)
         if len(query.name) > _LONGEST_NAME:
             reason = f"the limits on {component.names} ask for joint limits on too many answers"
-            found.refused.append(Problem(f"facts at {level}", reason, _REMEDY))
+            result.refused.append(Problem(f"facts at {level}", reason, _REMEDY))
             break
-        for fact in _facts_on(query, [(0, members)], said, below, upper, lower):
+        for fact in _facts_on(query, [(0, members)], implied, below, upper, lower):
             facts[query.name, fact.sign] = fact
     return tuple(facts.values())
 
 
-def _short(said: Attainable, below: Attainable) -> NDArray[np.bool_]:
-    return np.asarray((said.most > below.most) | (said.least < below.least))
+def _short(implied: Attainable, below: Attainable) -> NDArray[np.bool_]:
+    return np.asarray((implied.most > below.most) | (implied.least < below.least))
 
 
 def _facts_on(
     query: Query,
     answers: list[tuple[int, int]],
-    said: Attainable,
+    implied: Attainable,
     below: Attainable,
     upper: NDArray[np.bool_] | None = None,
     lower: NDArray[np.bool_] | None = None,
 ) -> Iterator[Fact]:
-    """Give the facts of a query where they say more than is said already."""
+    """Facts of a query where they are tighter than those already implied."""
     most = np.full((len(below.most), query.size), NO_LIMIT)
     least = np.zeros_like(most)
     for answer, members in answers:
-        less = said.most[:, members] > below.most[:, members] if upper is None else upper
-        more = said.least[:, members] < below.least[:, members] if lower is None else lower
+        less = implied.most[:, members] > below.most[:, members] if upper is None else upper
+        more = implied.least[:, members] < below.least[:, members] if lower is None else lower
         most[less, answer] = below.most[less, members].astype(np.int64)
         least[more, answer] = below.least[more, members].astype(np.int64)
     if (most < NO_LIMIT).any():
@@ -241,24 +241,24 @@ _REMEDY = (
 
 def _refusal(component: Component, spine: Spine, level: str, unit: int) -> Problem:
     reason = (
-        f"the limits on {component.names} do not nest: whether the counts above {level} can be split among its geounits "
-        "would be known only when they have been drawn"
+        f"the limits on {component.names} do not nest: whether the counts above {level} can be split among its "
+        "geounits would be known only when they have been drawn"
     )
     return Problem(f"{level} {spine.geocodes(level)[unit]}", reason, _REMEDY)
 
 
 def _unless_boxes(component: Component, facts: Facts, spine: Spine) -> Iterator[Problem]:
-    """Refuse many answers that are limited together, unless one query at each level says it all: boxes add up."""
+    """Refuse a component of too many answers, unless one query at each level implies all limits: boxes add up."""
     for at in range(1, len(spine.levels)):
         level = spine.levels[at]
         if (np.diff(spine.first_child(spine.levels[at - 1])) == 1).all():
             continue
-        says = [
+        limiting = [
             limit
             for limit in limits_of(facts[level], slice(None))
             if limit.query.name in component.answers and ((limit.lower > 0) | (limit.upper < NO_LIMIT)).any()
         ]
-        left = [limit for limit in says if not any(_implied(limit, by) for by in says if by is not limit)]
+        left = [limit for limit in limiting if not any(_implied(limit, by) for by in limiting if by is not limit)]
         if len(left) > 1:
             names = " and ".join(repr(limit.query.name) for limit in left)
             reason = (

@@ -277,7 +277,7 @@ class EstimateSettings(Section):
 
     ``prior`` is for cells with so few people that measurements say next to nothing about them: ``"sharing"`` expects
     them to be distributed over the children as similar people are (:mod:`das.estimation.prior.sparse_cells`),
-    ``"none"`` assumes nothing. Only for ``information = "full"``; linear estimates and their intervals never contain it.
+    ``"none"`` assumes nothing. Only for ``information = "full"``; linear estimates and intervals never contain it.
     """
 
     method: Literal["nonnegative-l2", "congenial"] = "nonnegative-l2"

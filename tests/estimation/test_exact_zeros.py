@@ -1,4 +1,4 @@
-"""Empty cells in the sweeps, against generalised least squares that is told of each of them."""
+"""Known zeros in the sweeps, against generalised least squares with each of them as a constraint."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def limits(truth: NDArray[np.int64], names: tuple[str, ...], rng: np.random.Gene
     out = []
     for name in names:
         answers = QUERIES[name].answer(truth)
-        told = (answers == 0) & (rng.random(answers.shape) < 0.8)
-        out.append(Limits(query=QUERIES[name], lower=0 * answers, upper=np.where(told, 0, NO_LIMIT)))
+        declared = (answers == 0) & (rng.random(answers.shape) < 0.8)
+        out.append(Limits(query=QUERIES[name], lower=0 * answers, upper=np.where(declared, 0, NO_LIMIT)))
     return tuple(out)
 
 
@@ -90,7 +90,7 @@ def brute_force(
     children=st.integers(1, 4),
     bounded=st.sampled_from([("kind",), ("gq",), ("kind", "age"), ("total", "kind")]),
 )
-def test_the_sweeps_know_of_every_empty_cell(seed: int, children: int, bounded: tuple[str, ...]) -> None:
+def test_the_sweeps_condition_on_every_known_zero(seed: int, children: int, bounded: tuple[str, ...]) -> None:
     rng = np.random.default_rng(seed)
     truth = rng.poisson(2.0, (children, *SCHEMA.shape)) * (rng.random((children, 3, 1, 1)) < 0.5)
     truth[:, :, 0] *= rng.random((children, 1, 1)) < 0.7
@@ -137,14 +137,14 @@ def test_a_query_that_keeps_too_much_is_left_to_the_constraints() -> None:
     ).any()
 
 
-def test_nothing_empty_changes_nothing() -> None:
+def test_without_known_zeros_nothing_changes() -> None:
     basis = Basis.of(SCHEMA, list(QUERIES.values()), [QUERIES["kind"]])
     known = LinearEstimate(np.zeros((2, SCHEMA.size)), [np.zeros((2, w.shape[1], w.shape[1])) for w in basis.where])
     assert condition_on_zeros(basis, known, np.zeros((2, 3), dtype=bool)) is known
 
 
 @pytest.mark.parametrize("apart", [(), ("kind",), ("kind", "age")])
-def test_a_basis_that_tells_more_apart_says_the_same(apart: tuple[str, ...]) -> None:
+def test_a_basis_that_keeps_more_labels_separate_gives_the_same(apart: tuple[str, ...]) -> None:
     rng = np.random.default_rng(5)
     truth = rng.poisson(3.0, (2, SCHEMA.size))
     measured = measure(rng, truth, STRATEGY[1])

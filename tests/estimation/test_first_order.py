@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import das.estimation as estimation
-import das.estimation.solvers.first_order as large
-import das.estimation.solvers.first_order.groups as group_terms
+import das.estimation.solvers.first_order as first_order
+import das.estimation.solvers.first_order.groups as groups
 from das.estimation import estimate_family
 from das.estimation.passes import in_passes
 from das.estimation.problem import FamilyProblem, Measured
@@ -61,15 +61,15 @@ def family(children: int, *, parent: bool, limits: bool, seed: int) -> FamilyPro
     )
 
 
-@pytest.mark.parametrize("prices", [800, 20, 0], ids=["prices on all coarse groups", "on few", "on none"])
+@pytest.mark.parametrize("multipliers", [800, 20, 0], ids=["dual variables on all coarse groups", "on few", "on none"])
 @pytest.mark.parametrize("limits", [False, True], ids=["free", "limited"])
 @pytest.mark.parametrize("parent", [False, True], ids=["top", "below"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_it_finds_the_optimum_of_the_reference(
-    parent: bool, limits: bool, prices: int, seed: int, monkeypatch: pytest.MonkeyPatch
+    parent: bool, limits: bool, multipliers: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Coarse groups by prices or by small steps, limits by prices or by the augmented Lagrangian: one optimum."""
-    monkeypatch.setattr(group_terms, "MOST_MULTIPLIERS", prices)
+    """Coarse groups by dual variables or small steps, limits by dual variables or augmented Lagrangian: one optimum."""
+    monkeypatch.setattr(groups, "MOST_MULTIPLIERS", multipliers)
     problem = family(3, parent=parent, limits=limits, seed=seed)
     ours, theirs = solve_first_order(problem), solve(problem)
     best = objective(problem, theirs.x)
@@ -91,9 +91,9 @@ def test_a_certificate_never_exceeds_the_optimum(monkeypatch: pytest.MonkeyPatch
         bounds.append(found.bound)
         return found
 
-    certify = large._certify
-    monkeypatch.setattr(large, "_certify", noted)
-    monkeypatch.setattr(group_terms, "MOST_MULTIPLIERS", 0)
+    certify = first_order._certify
+    monkeypatch.setattr(first_order, "_certify", noted)
+    monkeypatch.setattr(groups, "MOST_MULTIPLIERS", 0)
     solve_first_order(problem)
     assert len(bounds) > 3
     assert max(bounds) <= least * (1 + 1e-8)

@@ -92,7 +92,7 @@ def test_cells_that_meet_in_a_query_or_a_limit_are_left_to_others() -> None:
 
 
 def test_a_cell_without_people_stays_empty() -> None:
-    x = share_cells(np.array([[4.0, 1.0], [2.0, 3.0]]), np.ones((2, 2)), np.array([0.0, 6.0]))
+    x, _ = share_cells(np.array([[4.0, 1.0], [2.0, 3.0]]), np.ones((2, 2)), np.array([0.0, 6.0]))
     assert x.tolist() == [[0.0, 2.0], [0.0, 4.0]]
 
 

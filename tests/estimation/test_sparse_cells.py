@@ -47,7 +47,7 @@ def known_of(rng: np.random.Generator, truth: NDArray[np.int64], campless: list[
 
 
 def others(known: LinearEstimate, cells: NDArray[np.int64], name: str) -> NDArray[np.float64]:
-    """How many others each child may have in the group of each cell, cell by cell; and the variance of that."""
+    """How many others each child allowed have in the group of each cell, cell by cell; and the variance of that."""
     counts, query = BASIS.to_cells(known.mean), parse_query(SCHEMA, name)
     variance = BASIS.variances(query, known.covariance)
     found = np.empty((2, len(counts), len(cells)))
@@ -60,36 +60,34 @@ def others(known: LinearEstimate, cells: NDArray[np.int64], name: str) -> NDArra
 
 @pytest.mark.parametrize("campless", [[], [1], [0, 2], [0, 1, 2]])
 @pytest.mark.parametrize("cells", [np.arange(16), np.array([0, 3, 9])])
-def test_the_distance_grows_by_the_misfit_of_what_others_let_expect(
-    campless: list[int], cells: NDArray[np.int64]
-) -> None:
+def test_the_distance_grows_by_the_sharing_prior(campless: list[int], cells: NDArray[np.int64]) -> None:
     rng = np.random.default_rng(5)
     truth = rng.poisson(3.0, (3, SCHEMA.size))
     truth[campless, 8:] = 0
     known, parent = known_of(rng, truth, campless), np.maximum(truth.sum(axis=0)[cells], 1)
     plain = distance(BASIS, known, cells)
     more = add_sharing_prior(plain, BASIS, known, cells, parent)
-    may = np.array([[cell < 8 or child not in campless for cell in cells] for child in range(3)])
-    some = may.sum(axis=0) > 1
+    allowed = np.array([[cell < 8 or child not in campless for cell in cells] for child in range(3)])
+    some = allowed.sum(axis=0) > 1
     variance = BASIS.variances(parse_query(SCHEMA, "detailed"), known.covariance)[:, cells]
-    guesses = []
+    candidates = []
     for name in ("total", "home", "race"):
         people, doubt = others(known, cells, name)[:, :, some]
-        every = np.where(may[:, some], people, 0.0).sum(axis=0)
-        share = np.where(may[:, some], people, 0.0) / every
-        guesses.append(ShareEstimate(share, share / every + np.where(may[:, some], doubt, 0.0) / every**2))
+        every = np.where(allowed[:, some], people, 0.0).sum(axis=0)
+        share = np.where(allowed[:, some], people, 0.0) / every
+        candidates.append(ShareEstimate(share, share / every + np.where(allowed[:, some], doubt, 0.0) / every**2))
     mean, spread = fit_shares(
-        plain.reference[:, some], np.where(may, variance, 0.0)[:, some], parent[some].astype(float), guesses
+        plain.reference[:, some], np.where(allowed, variance, 0.0)[:, some], parent[some].astype(float), candidates
     )
     own = np.array([plain.block(child, np.arange(len(cells))).diagonal() for child in range(3)])[:, some]
-    weight = np.where(may[:, some], np.minimum(1.0 / np.where(may[:, some], spread, 1.0), 4.0 * own), 0.0)
+    weight = np.where(allowed[:, some], np.minimum(1.0 / np.where(allowed[:, some], spread, 1.0), 4.0 * own), 0.0)
     for _ in range(5):
         x = rng.poisson(2.0, (3, len(cells))).astype(float)
         expected = (weight * (x[:, some] - mean) ** 2).sum()
         assert more.value(x) == pytest.approx(plain.value(x) + expected, rel=1e-9)
 
 
-def test_a_cells_own_estimate_is_no_part_of_what_is_expected_of_it() -> None:
+def test_predictions_are_leave_one_out() -> None:
     rng = np.random.default_rng(7)
     known, cells = known_of(rng, rng.poisson(3.0, (3, SCHEMA.size)), []), np.arange(16)
     names = ("total", "home", "race")
@@ -106,7 +104,7 @@ def test_a_cells_own_estimate_is_no_part_of_what_is_expected_of_it() -> None:
         assert (other[1, together] > one[1, together]).all()
 
 
-def test_people_who_are_known_exactly_are_not_expected_elsewhere() -> None:
+def test_people_known_exactly_are_not_predicted_elsewhere() -> None:
     """The 900 of the first child can only be women in houses; the others share what the parent has besides."""
     schema = Schema((Attribute("home", ("house", "camp")), Attribute("sex", ("f", "m"))))
     total, home, sex, detailed = (parse_query(schema, name) for name in ("total", "home", "sex", "detailed"))
@@ -149,7 +147,7 @@ def test_no_table_is_excluded() -> None:
             assert np.isfinite(each.half_gradient(x)).all()
 
 
-def test_children_that_share_one_curvature_and_children_that_do_not_agree() -> None:
+def test_children_that_share_one_hessian_and_children_that_do_not_agree() -> None:
     rng = np.random.default_rng(8)
     truth = rng.poisson(2.0, (4, SCHEMA.size))
     known, cells, parent = known_of(rng, truth, []), np.arange(16), truth.sum(axis=0) + 1
@@ -163,7 +161,7 @@ def test_children_that_share_one_curvature_and_children_that_do_not_agree() -> N
     np.testing.assert_array_equal(one.linear, other.linear)
 
 
-def test_sizes_at_the_top_are_exponential_around_what_attributes_give_apart() -> None:
+def test_the_size_prior_is_exponential_around_independent_attributes() -> None:
     rng = np.random.default_rng(2)
     known, cells = known_of(rng, rng.poisson(2.0, (1, SCHEMA.size)), [0]), np.arange(16)
     plain = distance(BASIS, known, cells)
@@ -200,7 +198,7 @@ def test_sparse_cells_come_out_nearer_to_the_truth_and_large_ones_no_farther() -
     rng = np.random.default_rng(6)
     few, many = [], []
     for _ in range(120):
-        # Shares of each race differ from child to child far more than chance would have it.
+        # Shares of each race differ from child to child far more than sampling variation explains.
         rates = rng.gamma(1.0, np.repeat([[1.0, 400.0]], 8, axis=0).T.reshape(1, -1), (4, SCHEMA.size))
         truth = rng.poisson(rates)
         cells = np.flatnonzero(truth.sum(axis=0))

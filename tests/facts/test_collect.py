@@ -41,7 +41,9 @@ def invariant(query: str, level: str) -> dict[str, str]:
     return {"query": query, "level": level, "reason": "seats"}
 
 
-def told(plan: Plan, truth: dict[str, NDArray[np.int64]] | None = None) -> dict[tuple[str, str, str], list[list[int]]]:
+def facts_by_name(
+    plan: Plan, truth: dict[str, NDArray[np.int64]] | None = None
+) -> dict[tuple[str, str, str], list[list[int]]]:
     """All facts by (level, query, sign)."""
     answers = None if truth is None else (lambda level, query: truth[level, query.name])
     facts = facts_of(plan, spine_of(plan), answers)
@@ -51,7 +53,7 @@ def told(plan: Plan, truth: dict[str, NDArray[np.int64]] | None = None) -> dict[
 
 def refused(plan: Plan, truth: dict[Any, NDArray[np.int64]] | None = None) -> list[str]:
     with pytest.raises(InputError) as error:
-        told(plan, truth)
+        facts_by_name(plan, truth)
     assert error.value.exit_code == 3
     return [str(problem) for problem in error.value.problems]
 
@@ -92,7 +94,7 @@ def test_a_bound_is_added_up_to_every_level_above(
     for code in BLOCKS:
         f, m = rows.get(code, [0, 0])
         values[code] = [f * factor if "f" in columns else nothing, m * factor]
-    assert told(plan) == {
+    assert facts_by_name(plan) == {
         ("block", "sex", sense): list(values.values()),
         ("county", "sex", sense): summed(values, COUNTIES),
         ("state", "sex", sense): summed(values, STATES),
@@ -120,7 +122,7 @@ def test_of_two_bounds_the_tighter_one_stands(
     )
     floor = [low[0] + low[1], low[2] + low[3], low[4]]
     tight = [max(one, two) for one, two in zip(floor, also, strict=True)]
-    assert told(plan) == {
+    assert facts_by_name(plan) == {
         ("block", "total", ">="): [[n] for n in low],
         ("county", "total", ">="): [[n] for n in tight],
         ("county", "total", "<="): [[n] for n in high],
@@ -129,22 +131,22 @@ def test_of_two_bounds_the_tighter_one_stands(
     }
 
 
-def test_an_invariant_is_exact_at_its_level_and_above_and_says_nothing_below(country: Country) -> None:
+def test_an_invariant_is_exact_at_its_level_and_above_and_implies_nothing_below(country: Country) -> None:
     plan = country.plan(invariant=[invariant("total", "county"), invariant("sex", "state")])
     truth = {("county", "total"): np.array([[5], [0], [7]]), ("state", "sex"): np.array([[2, 3], [7, 0]])}
-    assert told(plan, truth) == {
+    assert facts_by_name(plan, truth) == {
         ("county", "total", "="): [[5], [0], [7]],
         ("state", "total", "="): [[5], [7]],
         ("state", "sex", "="): [[2, 3], [7, 0]],
     }
-    assert told(plan, None) == {}, "without records nothing is known"
+    assert facts_by_name(plan, None) == {}, "without records nothing is known"
 
 
 def test_numbers_of_a_parquet_file_may_be_numbers(country: Country) -> None:
     table = pa.table({"geocode": ["01001", "11001"], "f": [1, 2], "m": pa.array(["3", "4"])})
     country.file("beds.parquet", table)
     plan = country.plan(bound=[bound("sex", "block", ">=", "beds.parquet")])
-    assert told(plan)["block", "sex", ">="] == [[1, 3], [0, 0], [0, 0], [0, 0], [2, 4]]
+    assert facts_by_name(plan)["block", "sex", ">="] == [[1, 3], [0, 0], [0, 0], [0, 0], [2, 4]]
 
 
 def test_answers_are_named_by_the_labels_they_keep(country: Country) -> None:
@@ -153,7 +155,7 @@ def test_answers_are_named_by_the_labels_they_keep(country: Country) -> None:
     assert answer_names(parse_query(schema, "total")) == ["total"]
     country.file("beds.csv", "geocode,m * adult\n01001,4\n")
     plan = country.plan(bound=[bound("sex * grown", "block", ">=", "beds.csv")])
-    assert told(plan)["block", "sex * grown", ">="][0] == [0, 0, 0, 4]
+    assert facts_by_name(plan)["block", "sex * grown", ">="][0] == [0, 0, 0, 4]
 
 
 # -- limits ------------------------------------------------------------------------------------------------------------
@@ -171,10 +173,10 @@ some_facts = st.lists(
 
 @settings(max_examples=50)
 @given(some_facts, st.integers(0, 3), st.integers(0, 3))
-def test_limits_hold_every_fact_and_nothing_else(told: list[tuple[str, Any, list[int]]], a: int, b: int) -> None:
+def test_limits_hold_every_fact_and_nothing_else(declared: list[tuple[str, Any, list[int]]], a: int, b: int) -> None:
     units = slice(min(a, b), max(a, b))
     facts = []
-    for name, sign, values in told:
+    for name, sign, values in declared:
         query = parse_query(SCHEMA, name)
         facts.append(Fact(query, sign, np.array(values[: 3 * query.size]).reshape(3, query.size)))
     for limit in limits_of(tuple(facts), units):
@@ -185,7 +187,7 @@ def test_limits_hold_every_fact_and_nothing_else(told: list[tuple[str, Any, list
                     allowed = all(holds(fact.sign, value, int(fact.values[unit, answer])) for fact in mine)
                     at = (unit - units.start, answer)
                     assert (limit.lower[at] <= value <= limit.upper[at]) == allowed
-    assert {limit.query.name for limit in limits_of(tuple(facts), units)} == {name for name, _, _ in told}
+    assert {limit.query.name for limit in limits_of(tuple(facts), units)} == {name for name, _, _ in declared}
 
 
 def holds(sign: str, value: int, known: int) -> bool:
@@ -363,11 +365,11 @@ def test_what_cannot_be_guaranteed_is_refused_once_the_records_are_known_unless_
     crossing = [bound("sex", "block", "<=", "sex.csv"), bound("grown", "block", "<=", "age.csv")]
     truth = {(level, name): np.ones((5, 2), np.int64) for level in ("block",) for name in ("sex", "grown")}
     plan = country.plan(bound=crossing)
-    told(plan)
+    facts_by_name(plan)
     with pytest.raises(InfeasibleError, match="the limits on 'sex' and 'grown' do not nest") as error:
-        told(plan, truth)
+        facts_by_name(plan, truth)
     assert error.value.exit_code == 4
-    told(country.plan(bound=crossing, estimate={"split": "attempted"}), truth)
+    facts_by_name(country.plan(bound=crossing, estimate={"split": "attempted"}), truth)
 
 
 # -- data that disobey, files that do not fit --------------------------------------------------------------------------
@@ -389,8 +391,8 @@ def test_data_that_disobey_a_bound_are_named_without_a_count(
 
 
 BAD: dict[str, tuple[str, list[str]]] = {
-    "unknown geocode": ("geocode,f\n01001,1\n09009,1\n", ["beds.csv, row 3: '09009' is no block of the spine"]),
-    "geocode of another level": ("geocode,f\n01,1\n", ["beds.csv, row 2: '01' is no block of the spine"]),
+    "unknown geocode": ("geocode,f\n01001,1\n09009,1\n", ["beds.csv, row 3: '09009' is not a block of the spine"]),
+    "geocode of another level": ("geocode,f\n01,1\n", ["beds.csv, row 2: '01' is not a block of the spine"]),
     "geocode twice": (
         "geocode,f\n01001,1\n01002,1\n01001,2\n",
         ["beds.csv, row 4: '01001' has an earlier row; keep one"],
@@ -410,7 +412,7 @@ BAD: dict[str, tuple[str, list[str]]] = {
     "several": (
         "geocode,f,m\n09009,x,1\n01001,y,1\n01001,1,1\n",
         [
-            "beds.csv, row 2: '09009' is no block of the spine",
+            "beds.csv, row 2: '09009' is not a block of the spine",
             "beds.csv, row 4: '01001' has an earlier row",
             "beds.csv, row 2: 'f' is not a whole number",
             "beds.csv, row 3: 'f' is not a whole number",
@@ -455,6 +457,6 @@ def test_an_upper_bound_needs_a_row_for_each_geounit_unless_it_says_what_a_missi
     ]
     for missing, value in (("zero", 0), ("unlimited", NEVER)):
         plan = country.plan(bound=[bound("sex", "block", "<=", "beds.csv", missing=missing)])
-        assert told(plan)["block", "sex", "<="] == [[1, 1], [value] * 2, [0, 0], [value] * 2, [2, 2]]
+        assert facts_by_name(plan)["block", "sex", "<="] == [[1, 1], [value] * 2, [0, 0], [value] * 2, [2, 2]]
     plan = country.plan(bound=[bound("sex", "block", ">=", "beds.csv")])
-    assert told(plan)["block", "sex", ">="] == [[1, 1], [0, 0], [0, 0], [0, 0], [2, 2]], "zero claims nothing"
+    assert facts_by_name(plan)["block", "sex", ">="] == [[1, 1], [0, 0], [0, 0], [0, 0], [2, 2]], "zero claims nothing"

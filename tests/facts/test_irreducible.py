@@ -35,7 +35,7 @@ def systems(draw: st.DrawFn) -> System:
 
 @settings(max_examples=60)
 @given(systems())
-def test_what_is_named_is_a_contradiction_and_every_part_of_it_is_needed(system: System) -> None:
+def test_the_rows_named_contradict_one_another_and_each_is_needed(system: System) -> None:
     rows = irreducible(system)
     if not len(rows):
         assert system.holds()
@@ -48,7 +48,7 @@ def test_what_is_named_is_a_contradiction_and_every_part_of_it_is_needed(system:
 
 @settings(max_examples=40)
 @given(systems())
-def test_whether_a_system_holds_is_what_trying_everything_says(system: System) -> None:
+def test_a_system_holds_if_and_only_if_enumeration_finds_a_solution(system: System) -> None:
     """Half-integers up to 9 decide systems of two cells or fewer; with more, tables that obey show that it holds."""
     members = system.members.toarray()
     tried = np.array(list(product(np.arange(0, 9.5, 0.5 if members.shape[1] < 3 else 3), repeat=members.shape[1])))
@@ -75,7 +75,7 @@ def test_large_numbers_and_a_gap_of_one() -> None:
     assert irreducible(System(members, lower, upper)).tolist() == [0, 1, 2]
 
 
-def test_limits_of_a_family_that_do_not_take_part_are_not_named() -> None:
+def test_limits_of_a_family_outside_the_conflict_are_not_named() -> None:
     schema = Schema((Attribute("sex", ("f", "m")), Attribute("age", ("young", "old"))))
     sex = Limits(query=parse_query(schema, "sex"), lower=np.array([[3, 1], [3, 0]]), upper=np.full((2, 2), 9))
     total = Limits(query=parse_query(schema, "total"), lower=np.array([[2], [2]]), upper=np.full((2, 1), 99))

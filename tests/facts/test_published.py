@@ -142,7 +142,7 @@ def test_answers_that_were_not_published_are_free(country: Country) -> None:
     assert (facts["<="].values[:, 1] > 10**9).all()
 
 
-def test_what_does_not_conform_is_said_before_anything_is_spent(country: Country) -> None:
+def test_contradictions_are_reported_before_anything_is_spent(country: Country) -> None:
     country.file("people.csv", PEOPLE)
     rows = "\n".join(f"{code},3,4" for code in BLOCKS)
     country.file("table.csv", f"GEOID,minor,adult\n{rows}\n")
@@ -158,17 +158,17 @@ def test_what_does_not_conform_is_said_before_anything_is_spent(country: Country
     [
         ("GEOID,minor,adult\n01001,1,2\n", "has no row for block"),
         ("GEOID,young\n01001,1\n", "has no column named for an answer"),
-        ("GEOID,minor,adult\n99999,1,2\n", "is no block of the spine"),
+        ("GEOID,minor,adult\n99999,1,2\n", "is not a block of the spine"),
     ],
 )
-def test_a_table_that_does_not_fit_is_told_apart(country: Country, content: str, reason: str) -> None:
+def test_a_table_that_does_not_fit_is_reported(country: Country, content: str, reason: str) -> None:
     country.file("table.csv", content)
     plan = country.plan(published=[entry("table.csv")])
     with pytest.raises(InputError, match=reason):
         facts_of(plan, spine_of(plan), None)
 
 
-def test_a_release_that_does_not_fit_is_told_apart(country: Country, first: Path) -> None:
+def test_a_release_that_does_not_fit_is_reported(country: Country, first: Path) -> None:
     plan = country.plan(published=[entry("earlier", query="sex")])
     with pytest.raises(InputError, match="no attribute or recode"):
         facts_of(plan, spine_of(plan), None)
@@ -182,7 +182,7 @@ def test_mistakes_in_the_config(country: Country) -> None:
     twice = [entry("a.csv"), entry("b.csv")]
     with pytest.raises(ConfigError, match=r"already declared by published\.1"):
         country.plan(published=twice)
-    with pytest.raises(ConfigError, match="'blok' is no level"):
+    with pytest.raises(ConfigError, match=r"'blok' is (no|not a) level"):
         country.plan(published=[entry("a.csv", level="blok")])
 
 
@@ -190,7 +190,7 @@ def test_mistakes_in_the_config(country: Country) -> None:
     ("estimate", "reason"),
     [
         ({"passes": {"all": [["total"]]}}, "full information uses all of them at once"),
-        ({"information": "level", "passes": {"town": [["total"]]}}, "is no level"),
+        ({"information": "level", "passes": {"town": [["total"]]}}, "is (no|not a) level"),
         ({"information": "level", "passes": {"all": [["sex"]]}}, "names 'sex', which is not measured there"),
         ({"information": "level", "passes": {"all": [["total"], ["total"]]}}, "names 'total' twice"),
     ],

@@ -127,7 +127,7 @@ def is_between(declared: list[Declared], spine: Spine) -> bool:
 
 @settings(max_examples=60)
 @given(data=st.data(), schema=st.sampled_from([CHAIN, WITH_ZERO]))
-def test_facts_on_nested_queries_are_obeyed_by_exactly_those_who_can_be_split(
+def test_facts_on_nested_queries_are_kept_by_exactly_the_tables_that_can_be_split(
     data: st.DataObject, schema: Schema
 ) -> None:
     spine, declared = data.draw(worlds(schema, ("total", "pair", "kind")))
@@ -290,7 +290,7 @@ def test_many_answers_of_one_query_add_up_as_boxes() -> None:
     ]
 
 
-def test_many_answers_limited_together_are_refused_unless_one_query_says_it_all() -> None:
+def test_many_answers_limited_together_are_refused_unless_one_query_implies_the_others() -> None:
     spine = from_geocodes(["01", "02"], [("top", 1), ("low", 1)])
     counts = np.arange(60).reshape(2, 30)
     total = Declared("low", Fact(parse_query(MANY, "total"), "=", counts.sum(axis=1, keepdims=True)), "people")

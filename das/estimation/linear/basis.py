@@ -1,4 +1,4 @@
-"""A basis in which the information of every geounit is small: one orthogonal transform per attribute.
+"""A basis in which covariances are block diagonal with small blocks: one orthogonal transform per attribute.
 
 On each attribute the queries use the identity, the sum, and some recodes. Let U be the space of vectors that are
 constant on the common refinement of those recodes (just the constants, if there are none). The identity's Gram matrix
@@ -29,12 +29,12 @@ Blocks = list[Floats]
 """One array per kind of block: ... x size x size."""
 
 _MOST_APART = 32
-"""How many combinations of labels a block may tell apart: the work that it gives grows with their cube."""
+"""How many combinations of labels a block may keep separate: its cost grows with their cube."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """An attribute's orthonormal basis: first U, the vectors that some recode tells apart, then its complement."""
+    """An attribute's orthonormal basis: first U, the vectors that are constant on recodes, then its complement."""
 
     matrix: Floats  # labels x labels, columns are basis vectors
     shared: int  # how many of them span U
@@ -132,8 +132,8 @@ class Basis:
     def of(cls, schema: Schema, queries: Sequence[Query], limited: Iterable[Query] = ()) -> Basis:
         """Make the basis that suits a set of queries.
 
-        Of the attributes that ``limited`` queries keep, labels may be known to be empty here and there. They are told
-        apart, as far as blocks stay small, so that emptiness is a matter of each block by itself.
+        Labels of the attributes that ``limited`` queries keep may be known zeros in some geounits. They are kept
+        separate, as far as blocks stay small, so that each block can be conditioned on known zeros by itself.
         """
         apart: set[int] = set()
         for query in sorted(limited, key=lambda query: (query.size, query.name)):

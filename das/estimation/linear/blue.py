@@ -1,9 +1,10 @@
-"""All the information: best linear unbiased estimates of every geounit from the measurements of every level.
+"""Best linear unbiased estimates (BLUE) of every geounit from the measurements of all levels of the spine.
 
-Up the spine, each geounit learns from its own measurements and from the sum of its children; down the spine, each child
-learns what its parent knows beyond that sum. Linear in the number of geounits, and exact (two-pass generalised least
-squares on a tree). Everything is a covariance and never an inverse of one, so that what is published exactly is simply
-a variance of zero. All of it happens in the basis of :mod:`das.estimation.linear.basis`, block by block.
+Two sweeps over the tree give them exactly, in time linear in the number of geounits (generalised least squares on a
+tree). On the way up, a geounit's estimate combines its own measurements with the sum of its children. On the way down,
+each child is updated with the parent's innovation: what the parent's estimate adds to that sum. Covariances are kept,
+never their inverses, so an exactly published answer is a variance of zero. All computations are done block by block in
+the basis of :mod:`das.estimation.linear.basis`.
 """
 
 from __future__ import annotations
@@ -18,15 +19,25 @@ from das.estimation.linear.basis import Basis, Blocks, Floats
 from das.estimation.problem import Measured, Quadratic
 from das.schema.query import Query
 
-__all__ = ["Exact", "LinearEstimate", "condition", "distance", "exact_share", "pool", "update", "update_from_parent"]
+__all__ = [
+    "RELATIVE_ZERO",
+    "Exact",
+    "LinearEstimate",
+    "condition",
+    "distance",
+    "exact_share",
+    "pool",
+    "update",
+    "update_from_parent",
+]
 
 RELATIVE_ZERO = 1e-11
-"""Variances below this share of the largest are those of exactly known directions."""
+"""Variances below this share of the largest count as zero: that direction is known exactly."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinearEstimate:
-    """Unbiased estimates of some geounits, as coefficients, and their covariance, block by block.
+    """Best linear unbiased estimates of some geounits, as coefficients of a basis, and their covariance by block.
 
     The first axis of ``mean`` and of each block runs over the geounits.
     """
@@ -35,12 +46,12 @@ class LinearEstimate:
     covariance: Blocks  # each geounits x size x size
 
     def unit(self, index: int) -> LinearEstimate:
-        """One geounit's knowledge, as an array of one."""
+        """The estimate of one geounit, as an array of one."""
         return self.units(slice(index, index + 1))
 
-    def units(self, some: slice) -> LinearEstimate:
-        """LinearEstimate of some of the geounits."""
-        return LinearEstimate(self.mean[some], [block[some] for block in self.covariance])
+    def units(self, rows: slice) -> LinearEstimate:
+        """The estimates of some of the geounits."""
+        return LinearEstimate(self.mean[rows], [block[rows] for block in self.covariance])
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +65,16 @@ class Exact:
 def update(
     basis: Basis, measured: tuple[Measured, ...], below: LinearEstimate | None, units: int, where: str
 ) -> LinearEstimate:
-    """Combine the geounits' own measurements with what the sums of their children say.
+    """Update the sums of the children with the geounits' own measurements.
 
     With own information M (a sum of Gram matrices over variances) and vector h, and children's sum s with covariance S:
     V = (I + S M)^-1 S and m = s + V (h - M s), which needs neither S nor M to be invertible. Leaves have no children:
     V = M^-1.
     """
     weighted: Floats = np.zeros((units, basis.schema.size))
-    for each in measured:
-        weighted += each.query.adjoint(np.asarray(each.values, dtype=np.int64)) / each.variance
-    queries = [(each.query, 1.0 / each.variance) for each in measured]
+    for noisy in measured:
+        weighted += noisy.query.adjoint(np.asarray(noisy.values, dtype=np.int64)) / noisy.variance
+    queries = [(noisy.query, 1.0 / noisy.variance) for noisy in measured]
     vector = basis.to_coefficients(weighted)
     if below is None:
         alone = basis.inverse_information(queries)
@@ -81,7 +92,7 @@ def update(
 
 
 def condition(basis: Basis, known: LinearEstimate, facts: tuple[Exact, ...]) -> LinearEstimate:
-    """Take in answers that are published exactly.
+    """Condition on answers that are published exactly.
 
     With B an orthonormal basis of what the query sees of a block, and t the answers in it:
     m += (t - B'm) (B'VB)^+ B'V and V -= VB (B'VB)^+ B'V.
@@ -94,21 +105,21 @@ def condition(basis: Basis, known: LinearEstimate, facts: tuple[Exact, ...]) -> 
                 continue
             block = covariance[at]
             seen = block @ rows
-            gain = _inverse(rows.T @ seen, zero) @ _turned(seen)
+            gain = _pseudo_inverse(rows.T @ seen, zero) @ _transposed(seen)
             mean[:, where] += (target[:, where] @ rows - mean[:, where] @ rows) @ gain
             covariance[at] = _symmetric(block - seen @ gain)
     return LinearEstimate(mean, covariance)
 
 
 def pool(known: LinearEstimate) -> LinearEstimate:
-    """Add up siblings: what they say of their parent."""
+    """Sum of siblings: an estimate of their parent."""
     return LinearEstimate(
         known.mean.sum(axis=0, keepdims=True), [block.sum(axis=0, keepdims=True) for block in known.covariance]
     )
 
 
 def update_from_parent(basis: Basis, children: LinearEstimate, parent: LinearEstimate) -> LinearEstimate:
-    """Let children learn what the parent knows beyond their sum.
+    """Update children with their parent's innovation, the difference of its estimate from their sum.
 
     With S the sum of the children's covariances V and A = V S^+:
     b = m + A (b_parent - sum of m) and T = V - A V + A T_parent A'.
@@ -118,24 +129,24 @@ def update_from_parent(basis: Basis, children: LinearEstimate, parent: LinearEst
     mean, covariance, zero = children.mean.copy(), [], _zero(total.covariance)
     blocks = zip(basis.where, children.covariance, total.covariance, parent.covariance, strict=True)
     for where, own, sum_, above in blocks:
-        share = own @ _inverse(sum_, zero)
-        mean[:, where] += innovation[:, where] @ _turned(share)
-        covariance.append(_symmetric(own - share @ own + share @ above @ _turned(share)))
+        share = own @ _pseudo_inverse(sum_, zero)
+        mean[:, where] += innovation[:, where] @ _transposed(share)
+        covariance.append(_symmetric(own - share @ own + share @ above @ _transposed(share)))
     return LinearEstimate(mean, covariance)
 
 
 def distance(basis: Basis, known: LinearEstimate, cells: NDArray[np.int64]) -> Quadratic:
-    """Write the squared distance from estimates, in units of their covariance, as a quadratic on some cells.
+    """Write the squared Mahalanobis distance from estimates as a quadratic on some cells.
 
-    Cells left out are empty, which says something of those that are kept: that is the pull. In directions that are
-    known exactly the constraints decide, and any curvature gives the same solution; they get the smallest of the
-    others, so that the problem stays well conditioned.
+    Cells left out are zero; their correlation with the cells that are kept gives the linear term. In directions that
+    are known exactly the constraints decide, and any positive eigenvalue of the Hessian gives the same solution; they
+    get the smallest of the others, so that the problem stays well conditioned.
     """
     precision, modulus = _precisions(known.covariance)
     estimates = basis.to_cells(known.mean)
     outside = estimates.copy()
     outside[:, cells] = 0.0
-    pulled = basis.to_cells(basis.multiply(basis.to_coefficients(outside), precision))
+    linear = basis.to_cells(basis.multiply(basis.to_coefficients(outside), precision))
     one = [block[:1] for block in precision]
     alike = all(
         np.array_equal(np.broadcast_to(first, block.shape), block) for first, block in zip(one, precision, strict=True)
@@ -149,46 +160,47 @@ def distance(basis: Basis, known: LinearEstimate, cells: NDArray[np.int64]) -> Q
         hessian=table[0].take(kinds) if alike else table,
         kinds=None if alike else kinds,
         reference=estimates[:, cells],
-        linear=pulled[:, cells],
-        constant=float((outside * pulled).sum()),
+        linear=linear[:, cells],
+        constant=float((outside * linear).sum()),
         modulus=modulus,
     )
 
 
 def exact_share(covariance: Blocks, own: Floats, across: Floats) -> Floats:
-    """Multiply the pseudo-inverse of parts of some covariances with what lies beside them."""
-    return np.asarray(_inverse(own, _zero(covariance)) @ across)
+    """Regression coefficients on entries that are known exactly: pseudo-inverse of ``own`` times ``across``."""
+    return np.asarray(_pseudo_inverse(own, _zero(covariance)) @ across)
 
 
 def _zero(covariance: Blocks) -> float:
-    """Below which a variance is that of an exactly known direction: a share of the largest of all blocks.
+    """Threshold below which a variance counts as zero: a share of the largest entry of all blocks.
 
-    A block that is known altogether has rounding errors for entries, and nothing of its own to compare them with.
+    A block that is known exactly has only rounding errors for entries, so its own largest entry is not a scale.
     """
     return RELATIVE_ZERO * max(float(np.abs(block).max()) for block in covariance)
 
 
-def _inverse(blocks: Floats, zero: float) -> Floats:
-    """Pseudo-inverse of covariances: exactly known directions give nothing."""
+def _pseudo_inverse(blocks: Floats, zero: float) -> Floats:
+    """Pseudo-inverse of covariances: exactly known directions are mapped to zero."""
     values, vectors = np.linalg.eigh(_symmetric(blocks))
     inverse = np.where(values > zero, 1.0 / np.maximum(values, zero), 0.0)
-    return np.asarray((vectors * inverse[..., None, :]) @ _turned(vectors))
+    return np.asarray((vectors * inverse[..., None, :]) @ _transposed(vectors))
 
 
 def _precisions(covariance: Blocks) -> tuple[Blocks, float]:
+    """Invert covariances, and return a lower bound of all eigenvalues of the inverses."""
     spectra = [np.linalg.eigh(_symmetric(np.asarray(block))) for block in covariance]
     largest = max(float(values.max()) for values, _ in spectra)
     zero, smallest = _zero(covariance), 1.0 / largest
     out = []
     for values, vectors in spectra:
         inverse = np.where(values > zero, 1.0 / np.maximum(values, zero), smallest)
-        out.append((vectors * inverse[..., None, :]) @ _turned(vectors))
+        out.append((vectors * inverse[..., None, :]) @ _transposed(vectors))
     return out, smallest * (1.0 - 1e-9)
 
 
-def _turned(blocks: Floats) -> Floats:
+def _transposed(blocks: Floats) -> Floats:
     return np.swapaxes(blocks, -1, -2)
 
 
 def _symmetric(blocks: Floats) -> Floats:
-    return np.asarray((blocks + _turned(blocks)) / 2)
+    return np.asarray((blocks + _transposed(blocks)) / 2)

@@ -1,8 +1,8 @@
-"""Cells that are known to be empty, as exact observations in the sweeps.
+"""Condition linear estimates on known zeros: cells that public limits leave empty.
 
-A count is not negative, so where a sum is known to be zero, each of its cells is: a block without a nursing home has
-nobody of any age and race in one. That is far more than the sum says. Of the redistricting schema's 2,016 cells a block
-without group quarters keeps 252, and the noise of the others no longer enters the sums that their parents learn from.
+Counts are not negative, so where a sum is known to be zero, each of its cells is: a block without a nursing home has
+nobody of any age and race in one. That is far more information than the sum alone. Of the redistricting schema's 2,016
+cells a block without group quarters keeps 252, and the noise of the others no longer enters the parents' estimates.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ __all__ = ["condition_on_zeros", "known_zeros"]
 
 
 def known_zeros(basis: Basis, limits: Iterable[Limits], units: int) -> NDArray[np.bool_]:
-    """Say which cells the limits leave empty: geounits x combinations of the labels that the basis tells apart.
+    """Find the cells that limits leave empty: geounits x combinations of the labels that the basis keeps separate.
 
-    A limit on a query that keeps another attribute as well says nothing here; the constrained sweep keeps it all the
-    same.
+    A limit on a query that also keeps another attribute is not used here; the constrained problem still keeps it.
 
     Examples
     --------
@@ -39,15 +38,15 @@ def known_zeros(basis: Basis, limits: Iterable[Limits], units: int) -> NDArray[n
     shape = [size if at in basis.apart else 1 for at, size in enumerate(basis.schema.shape)]
     cells = np.asarray(np.ravel_multi_index(tuple(np.indices(shape).reshape(len(shape), -1)), basis.schema.shape))
     empty = np.zeros((units, math.prod(shape)), dtype=bool)
-    for each in limits:
-        kept = {at for at, factor in enumerate(each.query.factors) if not factor.is_everything}
+    for limit in limits:
+        kept = {at for at, factor in enumerate(limit.query.factors) if not factor.is_everything}
         if kept <= set(basis.apart):
-            empty |= (each.upper == 0)[:, each.query.group_of(cells)]
+            empty |= (limit.upper == 0)[:, limit.query.group_of(cells)]
     return empty
 
 
 def condition_on_zeros(basis: Basis, known: LinearEstimate, empty: NDArray[np.bool_]) -> LinearEstimate:
-    """Take in that cells are empty.
+    """Condition on cells being empty.
 
     With E the coefficients of the empty cells in a block and F the others,
     m_F -= V_FE V_EE^+ m_E and V_FF -= V_FE V_EE^+ V_EF, and all that concerns E is zero.
@@ -55,9 +54,9 @@ def condition_on_zeros(basis: Basis, known: LinearEstimate, empty: NDArray[np.bo
     Parameters
     ----------
     basis, known
-        What is known so far.
+        Linear estimates in their basis.
     empty : ndarray of bool
-        As :func:`known_zeros` says it.
+        As :func:`known_zeros` returns it.
     """
     if not empty.any():
         return known

@@ -1,9 +1,9 @@
-"""Which of a few hypotheses each of many cells follows, when nobody knows how common each of them is.
+"""Nonparametric empirical Bayes: posterior weights of a few hypotheses for each cell, with weights fitted to all cells.
 
-How common they are is learnt from all cells at once: Robbins (1956, "An empirical Bayes approach to statistics", Third
-Berkeley Symposium), by the maximum of the likelihood over all weights of the hypotheses (Kiefer and Wolfowitz 1956),
-which expectation and maximisation in turn climb to (Laird 1978, "Nonparametric maximum likelihood estimation of a
-mixing distribution", JASA 73).
+The prior weights of the hypotheses are unknown and are estimated from all cells at once (Robbins 1956, "An empirical
+Bayes approach to statistics", Third Berkeley Symposium). They maximise the likelihood over all mixing distributions on
+the given hypotheses (Kiefer and Wolfowitz 1956), which the EM algorithm climbs (Laird 1978, "Nonparametric maximum
+likelihood estimation of a mixing distribution", JASA 73).
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from numpy.typing import NDArray
 __all__ = ["posterior_weights"]
 
 _ROUNDS = 30
-_CELLS_BEFORE = 1.0
-"""So many cells, spread evenly over the hypotheses, are taken as seen before: no weight is nothing after few cells."""
+_PSEUDO_CELLS = 1.0
+"""Pseudo-observations, spread evenly over the hypotheses, so that no weight is zero when there are few cells."""
 
 
 def posterior_weights(fits: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Find the probability of each hypothesis for each cell, given the logarithm of its likelihood there.
+    """Find the posterior probability of each hypothesis for each cell, given its log-likelihood there.
 
     Parameters
     ----------
     fits : array, hypotheses x cells
-        Log-likelihoods, up to a number for each cell.
+        Log-likelihoods, up to a constant for each cell.
 
     Examples
     --------
-    Most cells speak for the first; so a cell that says nothing of its own probably follows it.
+    Most cells speak for the first hypothesis, so a cell without information of its own probably follows it.
 
     >>> fits = np.array([[9.0, 9.0, 9.0, 0.0, 0.0], [0.0, 0.0, 0.0, 9.0, 0.0]])
-    >>> chances(fits).round(2).tolist()
+    >>> posterior_weights(fits).round(2).tolist()
     [[1.0, 1.0, 1.0, 0.0, 0.7], [0.0, 0.0, 0.0, 1.0, 0.3]]
     """
     likelihood = np.exp(fits - fits.max(axis=0))
@@ -40,5 +40,5 @@ def posterior_weights(fits: NDArray[np.float64]) -> NDArray[np.float64]:
     for _ in range(_ROUNDS):
         probability = weight[:, None] * likelihood
         probability /= probability.sum(axis=0)
-        weight = (probability.sum(axis=1) + _CELLS_BEFORE / hypotheses) / (cells + _CELLS_BEFORE)
+        weight = (probability.sum(axis=1) + _PSEUDO_CELLS / hypotheses) / (cells + _PSEUDO_CELLS)
     return np.asarray(probability)

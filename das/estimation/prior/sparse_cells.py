@@ -1,26 +1,25 @@
-"""What is expected of counts before they are looked at: the more, the fewer people there are to tell of.
+"""Prior for sparse cells; it weighs more the smaller the count.
 
-Noise does not shrink with a cell. Where the parent has three people of a kind, measurements say next to nothing about
-which of its children they live in, and the nearest table sends them to whichever child drew the largest noise. Most
-cells of most tables are of this sort. So the distance from the linear estimates gets a term for what is expected of a
-cell by those who know the other cells, and how good such expectations are is learnt from the same estimates:
+Noise does not shrink with a cell. Where the parent has three people in a cell, measurements say little about which of
+its children they live in, and the nearest table sends them to whichever child drew the largest noise. Most cells are
+like this. So a prior is added to the squared distance from the linear estimates. It is empirical Bayes: its parameters
+are estimated from the same linear estimates.
 
-- Below the top the people of a cell are expected to share out among the children as other people do: all others, or
-  those others who have an attribute in common with them. Which of these, and how far people gather beyond that, is
-  learnt from all cells of the family (:mod:`das.estimation.prior.dirichlet_multinomial`). With the mean m and the variance w of each child's
-  count, on tables with the parent's sums, the term is the quadratic
+- *Sharing prior*, below the top. A cell's people are split among the children with the shares of other people: all
+  others, or those with one attribute in common. Which of these, and the overdispersion, is estimated from all cells of
+  the family (:mod:`das.estimation.prior.dirichlet_multinomial`). With mean m and variance w of each child's count, over
+  tables with the parent's sums, it adds
       sum over children of  (x - m)^2 / w,
-  as strong as a measurement where shares turn out to predict well or people are few, and next to nothing where hundreds
-  may live together or apart. Children that cannot have anybody in a cell have no share of it.
-- At the top nothing is known above, only that a count is not negative. Given its mean m, the law that says least is the
-  exponential one, x / m, which adds 2 x / m to twice the negative logarithm of a likelihood, that is, to the distance.
-  m is what attributes would give that have nothing to do with one another, the product of their shares, times a factor
-  whose distribution is learnt from all cells (:mod:`das.estimation.prior.exponential`). So a cell in which nobody is expected does
-  not keep what noise has put there, and the excess of noise that is cut off below and not above is taken from such
-  cells and not from the few large ones.
+  which is as strong as a measurement where shares predict well or people are few, and negligible where overdispersion
+  makes hundreds of people unpredictable. Children that cannot have anybody in a cell have no share of it.
+- *Size prior*, at the top. Nothing is known from above, only that counts are not negative. The exponential prior with
+  mean m adds 2 x / m to twice the negative log-likelihood, that is, to the distance. m is what independent attributes
+  would give (the product of their shares), times a factor whose distribution is estimated from all cells
+  (:mod:`das.estimation.prior.exponential`). Nonnegativity truncates noise below and not above; with this prior the
+  excess is taken from cells that are probably empty and not from the few large ones.
 
-A cell is never expected to be what it was itself estimated to be: it is left out of the sums that speak for it.
-The terms exclude no table. Linear estimates and their intervals do not contain them.
+Predictions are leave-one-out: a cell is left out of the sums that predict it. The priors exclude no table. Linear
+estimates and their intervals do not contain them.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ __all__ = ["add_sharing_prior", "add_size_prior", "other_people"]
 
 Floats = NDArray[np.float64]
 
-_SUREST = 4.0
-"""No expectation weighs more than so many times what was measured, however sure it is. Beyond that it says nothing new,
-and weights of all sizes beside one another only make the nearest table harder to find."""
+_LARGEST_WEIGHT = 4.0
+"""Largest weight of the sharing prior, as a multiple of the weight that the measurements give the cell. A larger weight
+hardly moves the solution and makes the problem worse conditioned."""
 
 
 def add_size_prior(distance: Quadratic, basis: Basis, known: LinearEstimate, cells: NDArray[np.int64]) -> Quadratic:
-    """Add 2 x / m for each count at the top of the spine that is not known exactly."""
+    """Add the size prior, 2 x / m for each count at the top of the spine that is not known exactly."""
     deviation = np.sqrt(_variances(basis, known, cells))
     unknown = deviation > 0
     if not unknown.any():
@@ -70,25 +69,25 @@ def add_size_prior(distance: Quadratic, basis: Basis, known: LinearEstimate, cel
 def add_sharing_prior(
     distance: Quadratic, basis: Basis, known: LinearEstimate, cells: NDArray[np.int64], parent: NDArray[np.int64]
 ) -> Quadratic:
-    """Add to the distance of a family how far its children are from what the parent's other people let expect."""
+    """Add the sharing prior, (x - m)^2 / w for each count of a family that is not known exactly."""
     n, m = distance.linear.shape
     variance = _variances(basis, known, cells)
-    left = parent - np.where(variance > 0, 0.0, distance.reference).sum(axis=0)  # but for those who are known exactly
-    some = np.flatnonzero(((variance > 0).sum(axis=0) > 1) & (left >= 0.5))
-    if not len(some):
+    left = parent - np.where(variance > 0, 0.0, distance.reference).sum(axis=0)  # without those known exactly
+    chosen = np.flatnonzero(((variance > 0).sum(axis=0) > 1) & (left >= 0.5))
+    if not len(chosen):
         return distance
-    reference, variance, people = distance.reference[:, some], variance[:, some], left[some]
-    may = variance > 0
-    others = other_people(basis, known, cells[some], ("total", *basis.schema.names))
-    guesses = [ShareEstimate.by(*each, may) for each in others]
-    mean, spread = fit_shares(reference, variance, people, guesses)
-    weight, off = np.zeros((n, m)), np.zeros((n, m))
-    weight[:, some] = np.divide(1.0, spread, out=np.zeros_like(spread), where=may)
-    off[:, some] = mean - reference
-    # The weight is that of one child and one cell: a cell's pair with itself becomes a kind of its own.
+    reference, variance, people = distance.reference[:, chosen], variance[:, chosen], left[chosen]
+    allowed = variance > 0
+    others = other_people(basis, known, cells[chosen], ("total", *basis.schema.names))
+    candidates = [ShareEstimate.by(*counts, allowed) for counts in others]
+    mean, spread = fit_shares(reference, variance, people, candidates)
+    weight, shift = np.zeros((n, m)), np.zeros((n, m))
+    weight[:, chosen] = np.divide(1.0, spread, out=np.zeros_like(spread), where=allowed)
+    shift[:, chosen] = mean - reference
+    # The prior adds to the diagonal of each child's Hessian: each cell's pair with itself becomes a kind of its own.
     kinds, table = _kinds(distance, basis, cells)
     own = np.diagonal(kinds)
-    np.minimum(weight, _SUREST * table[:, own], out=weight)
+    np.minimum(weight, _LARGEST_WEIGHT * table[:, own], out=weight)
     table = np.concatenate([np.broadcast_to(table, (n, table.shape[1])), table[:, own] + weight], axis=1)
     kinds = kinds.copy()
     np.fill_diagonal(kinds, np.arange(table.shape[1] - m, table.shape[1]))
@@ -96,18 +95,18 @@ def add_sharing_prior(
         distance,
         hessian=table,
         kinds=kinds,
-        linear=distance.linear + weight * off,
-        constant=distance.constant + float((weight * off * off).sum()),
+        linear=distance.linear + weight * shift,
+        constant=distance.constant + float((weight * shift * shift).sum()),
     )
 
 
 def other_people(
     basis: Basis, known: LinearEstimate, cells: NDArray[np.int64], queries: Sequence[str]
 ) -> Iterator[tuple[Floats, Floats]]:
-    """Say for each query, child and cell how many there may be in the same group as the cell, but not in it.
+    """Yield leave-one-out counts for each query: the people of the cell's group who are not in the cell.
 
-    That is the estimate, if it is not negative, and a standard deviation more: children x cells, all positive; with its
-    variance.
+    They are the linear estimate, or zero if that is negative, plus one standard deviation; children x cells, all
+    positive. With each comes its variance.
     """
     estimates = basis.to_cells(known.mean)
     for name in queries:
@@ -125,7 +124,7 @@ def _variances(basis: Basis, known: LinearEstimate, cells: NDArray[np.int64]) ->
 
 
 def _kinds(distance: Quadratic, basis: Basis, cells: NDArray[np.int64]) -> tuple[NDArray[np.int64], Floats]:
-    """Kinds of pairs of cells and the curvature of each; one row if all children share it."""
+    """Kinds of pairs of cells and the Hessian entry of each; one row if all children share it."""
     if distance.kinds is not None:
         return distance.kinds, distance.hessian
     m = len(cells)

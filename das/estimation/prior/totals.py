@@ -1,11 +1,13 @@
-"""Totals first: what is known of a total in its own right is not left to the cells.
+"""Quadratic penalty that keeps each child's total near its own linear estimate.
 
-Where cells cannot be negative, noise that is cut off below is not cut off above, and the sum of many sparse cells comes
-out too large. A total that was measured by itself is far better known than that sum, yet the nearest table moves it to
-where the cells pull. The Bureau estimates totals in a pass of their own and then keeps them (Abowd et al. 2022, "The
-2020 Census Disclosure Avoidance System TopDown Algorithm", HDSR, section 4). Here each child's total, shared out so
-that the children's totals add up to the parent's, gets a heavy weight in the one pass there is: no table is excluded,
-so nothing can become infeasible.
+Nonnegativity truncates the noise of cells below and not above, so the sum of many sparse cells comes out too large. A
+total that was measured by itself is known far better than that sum, yet the nearest table moves it to where the cells
+add up. The Bureau estimates totals in a pass of their own and then keeps them (Abowd et al. 2022, "The 2020 Census
+Disclosure Avoidance System TopDown Algorithm", HDSR, section 4). Here there is one pass, in which each child's total
+gets a target and a large weight; the targets add up to the parent's total. A penalty excludes no table, so nothing can
+become infeasible.
+
+The two constants are tuned, not derived; ``das/estimation/README.md`` says what they trade off.
 """
 
 from __future__ import annotations
@@ -23,14 +25,16 @@ from das.schema.query import parse_query
 __all__ = ["Totals", "penalise_totals", "share_out"]
 
 _WEIGHT = 10.0
-"""Leaves the cells an eleventh of the pull that they had on a total."""
+"""Weight of the penalty, in units of a total's own precision. With the distance itself the total then has eleven times
+its precision, so that the cells move it an eleventh as far. A tuned constant."""
 _BETTER = 10.0
-"""A total is held if it is known so many times better than its cells could know it; else they may do it good."""
+"""A total is penalised only if its variance is so many times smaller than that of the sum of independent cells;
+otherwise nonnegativity improves it more than it harms it. A tuned constant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What is known of the children's totals."""
+    """Linear estimates of the children's totals and their variances."""
 
     mean: NDArray[np.float64]
     variance: NDArray[np.float64]
@@ -41,8 +45,8 @@ class Totals:
         variance = basis.variances(parse_query(basis.schema, "total"), known.covariance)[:, 0]
         return cls(basis.to_cells(known.mean).sum(axis=1), np.maximum(variance, 0.0))
 
-    def aims(self, parent: NDArray[np.int64] | None) -> NDArray[np.float64]:
-        """Find the nearest totals, none negative, that add up to the parent's."""
+    def targets(self, parent: NDArray[np.int64] | None) -> NDArray[np.float64]:
+        """Targets: the nearest totals, none negative, that add up to the parent's."""
         if parent is None:
             return np.maximum(self.mean, 0.0)
         return share_out(self.mean, self.variance, float(parent.sum()))
@@ -51,37 +55,37 @@ class Totals:
 def penalise_totals(
     distance: Quadratic, basis: Basis, known: LinearEstimate, cells: NDArray[np.int64], parent: NDArray[np.int64] | None
 ) -> Quadratic:
-    """Add w (total - aim)^2 for each child to a distance from its estimates on some cells.
+    """Add w (total - target)^2 for each child to the distance from its estimates on some cells.
 
-    w is the weight times the information that a total has beyond so many times what its cells would give if they were
-    independent, each anywhere between nothing and all that the parent has (variance p^2 / 12). So nothing is added
-    where totals were measured no better than cells, or where the parent's few people leave little room: there
-    nonnegativity does totals good.
+    With v the variance of the total and u that of the sum of its cells if they were independent,
+    w = 10 (1 / v - 10 / u) where that is positive. A cell's variance in u is at most p^2 / 12, that of a uniform
+    distribution between zero and the parent's count p. So nothing is added where the total is not much better known
+    than the cells, or where the parent's counts are small: there nonnegativity improves totals.
     """
     totals = Totals.of(basis, known)
     variance = totals.variance
-    room = np.inf if parent is None else parent**2 / 12.0
-    alone = basis.variances(parse_query(basis.schema, "detailed"), known.covariance)[:, cells]
-    of_cells = np.minimum(alone, room).sum(axis=1)
-    # A total that is known exactly is held by a constraint.
-    held = (of_cells > _BETTER * variance) & (variance > 1e-9 * of_cells)
-    if not held.any():
+    uniform = np.inf if parent is None else parent**2 / 12.0
+    cell_variances = basis.variances(parse_query(basis.schema, "detailed"), known.covariance)[:, cells]
+    of_cells = np.minimum(cell_variances, uniform).sum(axis=1)
+    # A total that is known exactly is kept by a constraint.
+    penalised = (of_cells > _BETTER * variance) & (variance > 1e-9 * of_cells)
+    if not penalised.any():
         return distance
-    weight = np.zeros(len(held))
-    weight[held] = _WEIGHT * (1.0 / variance[held] - _BETTER / of_cells[held])
-    off = totals.aims(parent) - distance.reference.sum(axis=1)
-    # One number more for every pair of cells.
+    weight = np.zeros(len(penalised))
+    weight[penalised] = _WEIGHT * (1.0 / variance[penalised] - _BETTER / of_cells[penalised])
+    shift = totals.targets(parent) - distance.reference.sum(axis=1)
+    # The Hessian of a squared total is the same number for every pair of cells.
     more = weight[0] if distance.kinds is None else weight[:, None]
     return replace(
         distance,
         hessian=distance.hessian + more,
-        linear=distance.linear + (weight * off)[:, None],
-        constant=distance.constant + float((weight * off * off).sum()),
+        linear=distance.linear + (weight * shift)[:, None],
+        constant=distance.constant + float((weight * shift * shift).sum()),
     )
 
 
 def share_out(estimates: NDArray[np.float64], variances: NDArray[np.float64], total: float) -> NDArray[np.float64]:
-    """Find the nearest numbers, none negative, that add up to a total: those less well known give way the more.
+    """Project estimates onto nonnegative numbers with a given total, in the metric of their variances.
 
     Examples
     --------
@@ -92,7 +96,7 @@ def share_out(estimates: NDArray[np.float64], variances: NDArray[np.float64], to
     while True:
         spread = variances * positive
         share = spread / spread.sum() if spread.sum() > 0 else positive / positive.sum()
-        found = np.where(positive, estimates + (total - estimates[positive].sum()) * share, 0.0)
-        if (found >= 0).all():
-            return found
-        positive &= found > 0
+        shares = np.where(positive, estimates + (total - estimates[positive].sum()) * share, 0.0)
+        if (shares >= 0).all():
+            return shares
+        positive &= shares > 0

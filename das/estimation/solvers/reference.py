@@ -1,4 +1,4 @@
-"""Nonnegative weighted least squares on one family: the readable reference, by cvxpy.
+"""Reference solver of a family's nonnegative weighted least squares, by cvxpy.
 
     minimise    sum over children c and queries q of |Q_q x_c - y_cq|^2 / v_q
     subject to  x >= 0,  sum over c of x_c = parent,  lower <= Q_q x_c <= upper
@@ -12,18 +12,23 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from das.estimation.certificate import lower_bound, relative_gap
 from das.estimation.grouping import Grouping, group_cells
 from das.estimation.problem import FamilyProblem, Measured, Solution
 from das.estimation.support import SupportLimits, free_cells, infeasible, limits_on_support
-from das.estimation.verify import VerificationError, require_feasible, residual, tolerance
+from das.estimation.verify import VerificationError, objective, require_feasible, residual, tolerance
 from das.schema.limits import NO_LIMIT
 
-__all__ = ["Solvers", "clean", "closed_form", "solve"]
+if TYPE_CHECKING:
+    from cvxpy.constraints.constraint import Constraint
+
+__all__ = ["Solvers", "closed_form", "solve"]
 
 Solvers = tuple[tuple[str, dict[str, float]], ...]
 """Names that cvxpy knows and their settings, in the order in which they are tried."""
@@ -36,7 +41,8 @@ _SOLVERS: Solvers = (
 def solve(problem: FamilyProblem, solvers: Solvers | None = None) -> Solution:
     """Find the nonnegative least-squares solution of one family.
 
-    PIQP is the fastest on sparse sums and Clarabel on a dense curvature, each the other's stand-in.
+    PIQP is faster on sparse sums and Clarabel on a dense Hessian; where the first fails the other is tried. The gap is
+    recomputed from the solver's multipliers (:mod:`das.estimation.certificate`).
 
     Raises
     ------
@@ -64,19 +70,24 @@ def solve(problem: FamilyProblem, solvers: Solvers | None = None) -> Solution:
     program = _program(problem, known, free)
     best: Solution | None = None
     for name, settings in solvers or (_SOLVERS if problem.correlated is None else _SOLVERS[::-1]):
-        values, iterations = _run(program, name, settings)
-        if values is None:
+        answer = _run(program, name, settings)
+        if answer is None:
             continue
         x: NDArray[np.float64] = np.zeros(problem.shape)
-        x[free] = values[: np.count_nonzero(free)]
-        x = clean(problem, x)
-        found = Solution(
-            x=x, solver=name.lower(), residual=residual(problem, known, x), gap=float("nan"), iterations=iterations
+        x[free] = answer.values[: np.count_nonzero(free)]
+        x = _clean(problem, x)
+        bound = lower_bound(problem, known, free, x, program.multipliers(answer))
+        solution = Solution(
+            x=x,
+            solver=name.lower(),
+            residual=residual(problem, known, x),
+            gap=relative_gap(objective(problem, x), bound),
+            iterations=answer.iterations,
         )
-        if best is None or found.residual < best.residual:
-            best = found
-        if found.residual <= tolerance(problem):
-            return found
+        if best is None or solution.residual < best.residual:
+            best = solution
+        if solution.residual <= tolerance(problem):
+            return solution
     contradiction = infeasible(problem)
     if contradiction is not None:
         raise contradiction
@@ -87,9 +98,9 @@ def solve(problem: FamilyProblem, solvers: Solvers | None = None) -> Solution:
 
 
 def closed_form(problem: FamilyProblem, known: tuple[SupportLimits, ...], free: NDArray[np.bool_]) -> Solution | None:
-    """Answer at once where there is nothing to choose: one free child for each cell, or none.
+    """Return the only feasible table where there is one: at most one free child for each cell.
 
-    Also where there is nothing to find: a cell with people and no child that may have them.
+    A cell with people and no child that may have them makes the family infeasible, which is raised here.
     """
     if problem.parent is None:
         if free.any():
@@ -110,7 +121,7 @@ def closed_form(problem: FamilyProblem, known: tuple[SupportLimits, ...], free: 
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """A quadratic program: minimise s' curvature s + 2 slope' s under linear rows on z = centre + s.
+    """A quadratic program: minimise s' hessian s + 2 half_gradient' s under linear rows on z = centre + s.
 
     Around the measured values the objective is as small as the noise, which gives relative tolerances a meaning.
     """
@@ -124,6 +135,31 @@ class _Program:
     bounded: NDArray[np.int64]  # variables with limits
     lower: NDArray[np.float64]
     upper: NDArray[np.float64]
+    # For each query with limits, children x groups: which are among the last rows of ``equal``, which in ``bounded``.
+    limited: tuple[tuple[NDArray[np.bool_], NDArray[np.bool_]], ...]
+
+    def multipliers(self, answer: _Answer) -> tuple[NDArray[np.float64], ...]:
+        """Multipliers of each query's limits, children x groups, halved as the gradient is."""
+        found = []
+        row, variable = len(answer.of_rows) - sum(np.count_nonzero(exact) for exact, _ in self.limited), 0
+        for exact, loose in self.limited:
+            multiplier = np.zeros(exact.shape)
+            last_row, last_variable = row + np.count_nonzero(exact), variable + np.count_nonzero(loose)
+            multiplier[exact] = answer.of_rows[row:last_row] / 2.0
+            multiplier[loose] = answer.of_limits[variable:last_variable] / 2.0
+            row, variable = last_row, last_variable
+            found.append(multiplier)
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a solver returns: the variables, and the multipliers of the rows and of the limits on variables."""
+
+    values: NDArray[np.float64]
+    of_rows: NDArray[np.float64]
+    of_limits: NDArray[np.float64]  # positive for upper limits, negative for lower ones
+    iterations: int
 
 
 def _program(problem: FamilyProblem, known: tuple[SupportLimits, ...], free: NDArray[np.bool_]) -> _Program:
@@ -140,7 +176,7 @@ def _program(problem: FamilyProblem, known: tuple[SupportLimits, ...], free: NDA
     if problem.parent is not None:
         rows.append(sparse.csr_array((np.ones(len(cell)), (cell, np.arange(len(cell)))), (m, layout.size)))
         right.append(problem.parent.astype(np.float64))
-    bounded, lower, upper = [], [], []
+    bounded, lower, upper, limited = [], [], [], []
     for facts in known:
         at = layout.variables(facts.grouping)
         exact = (facts.lower == facts.upper) & (at >= 0)
@@ -151,6 +187,7 @@ def _program(problem: FamilyProblem, known: tuple[SupportLimits, ...], free: NDA
         bounded.append(at[loose])
         lower.append(facts.lower[loose])
         upper.append(facts.upper[loose])
+        limited.append((exact, loose))
     keep = [r for r in rows if r.shape[0]]
     return _Program(
         hessian=hessian,
@@ -162,13 +199,14 @@ def _program(problem: FamilyProblem, known: tuple[SupportLimits, ...], free: NDA
         bounded=np.concatenate([*bounded, np.zeros(0, dtype=np.int64)]),
         lower=np.concatenate([*lower, np.zeros(0)]),
         upper=np.concatenate([*upper, np.zeros(0)]),
+        limited=tuple(limited),
     )
 
 
 def _objective(
     problem: FamilyProblem, layout: _Layout, measured: list[tuple[Grouping, Measured]], number: NDArray[np.int64]
 ) -> tuple[sparse.csc_array, NDArray[np.float64], NDArray[np.float64]]:
-    """Squared misfits on the chained sums; or, for correlated estimates, their dense quadratic on the cells."""
+    """Squared residuals of the chained sums; or, for correlated estimates, their dense quadratic on the cells."""
     half_gradient = np.zeros(layout.size)
     centre: NDArray[np.float64] = np.zeros(layout.size)
     if problem.correlated is None:
@@ -182,7 +220,7 @@ def _objective(
         return sparse.diags_array(precision, format="csc"), half_gradient, centre
     free = number >= 0
     centre[number[free]] = problem.correlated.reference[free]
-    # A cell that can only be zero is no variable, but it was estimated: the slope is that at the reference with it.
+    # A cell that can only be zero is not a variable, but it was estimated: the gradient is taken with it at zero.
     there = np.where(free, problem.correlated.reference, 0.0)
     half_gradient[number[free]] = problem.correlated.half_gradient(there)[free]
     blocks = [problem.correlated.block(child, np.flatnonzero(row)) for child, row in enumerate(free)]
@@ -235,39 +273,58 @@ class _Layout:
         for node, at in self.nodes:
             if node.size == grouping.size and np.array_equal(node.index, grouping.index):
                 return at
-        raise KeyError("a partition that was not laid out")
+        raise KeyError("this partition is not in the layout")
 
 
-def _run(program: _Program, solver: str, settings: dict[str, float]) -> tuple[NDArray[np.float64] | None, int]:
+def _run(program: _Program, solver: str, settings: dict[str, float]) -> _Answer | None:
     # Loading cvxpy takes most of a second, which a command that solves nothing need not wait for.
     import cvxpy as cp
     from cvxpy.atoms.quad_form import quad_form
 
     step, centre = cp.Variable(len(program.half_gradient)), program.centre
     loss = quad_form(step, program.hessian, assume_PSD=True) + 2.0 * program.half_gradient @ step
-    rows = [step[: program.positive] >= -centre[: program.positive]]
+    constraints = [step[: program.positive] >= -centre[: program.positive]]
+    equal = least = most = None
     if program.equal.shape[0]:
-        rows.append(program.equal @ step == program.equal_to - program.equal @ centre)
+        equal = program.equal @ step == program.equal_to - program.equal @ centre
+        constraints.append(equal)
     bounded, from_centre = step[program.bounded], centre[program.bounded]
     low, high = program.lower > 0, program.upper < NO_LIMIT
     if low.any():
-        rows.append(bounded[low] >= (program.lower - from_centre)[low])
+        least = bounded[low] >= (program.lower - from_centre)[low]
+        constraints.append(least)
     if high.any():
-        rows.append(bounded[high] <= (program.upper - from_centre)[high])
-    task = cp.Problem(cp.Minimize(loss), rows)
+        most = bounded[high] <= (program.upper - from_centre)[high]
+        constraints.append(most)
+    task = cp.Problem(cp.Minimize(loss), constraints)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an inaccurate solution is judged by its residual, not by a warning
             task.solve(solver=solver, **settings)  # type: ignore[no-untyped-call]
     except cp.error.SolverError:
-        return None, 0
+        return None
     if step.value is None or not np.isfinite(step.value).all():
-        return None, 0
-    return centre + np.asarray(step.value, dtype=np.float64), int(task.solver_stats.num_iters or 0)
+        return None
+    of_limits = np.zeros(len(program.bounded))
+    of_limits[low] -= _dual_values(least, np.count_nonzero(low))
+    of_limits[high] += _dual_values(most, np.count_nonzero(high))
+    return _Answer(
+        values=centre + np.asarray(step.value, dtype=np.float64),
+        of_rows=_dual_values(equal, program.equal.shape[0]),
+        of_limits=of_limits,
+        iterations=int(task.solver_stats.num_iters or 0),
+    )
 
 
-def clean(problem: FamilyProblem, x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Make what holds up to a solver's tolerance hold up to rounding: no negative count, sums equal to the parent."""
+def _dual_values(constraint: Constraint | None, count: int) -> NDArray[np.float64]:
+    """Multipliers of a constraint; zeros, which are valid as well, where the solver gives none."""
+    values = None if constraint is None else constraint.dual_value
+    found = np.zeros(count) if values is None else np.asarray(values, dtype=np.float64).reshape(count)
+    return np.where(np.isfinite(found), found, 0.0)
+
+
+def _clean(problem: FamilyProblem, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Remove violations within a solver's tolerance: no negative count, sums equal to the parent's up to rounding."""
     x = np.maximum(x, 0.0)
     if problem.parent is None:
         return x

@@ -1,4 +1,4 @@
-"""A large family as sums over groups of cells: what its queries and limits want of them, fine ones and coarse ones."""
+"""A large family as sums over groups of cells: the targets of its queries and its limits, fine and coarse."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from das.schema.limits import NO_LIMIT
 __all__ = ["Groups", "Large"]
 
 MOST_MULTIPLIERS = 800
-"""Coarse groups of all children together, at most: prices on them cost the cube of their number."""
+"""Coarse groups of all children together, at most: the dual Newton method costs the cube of their number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Sums by group, each wanted in an interval; a measurement's is a point, and a limit's must hold."""
+    """Sums by group and the interval each should be in: a single point for a measurement, a constraint for a limit."""
 
     index: Index  # queries x cells, groups numbered through
     weight: Floats  # groups; one over the variance, for a limit that of a penalty
@@ -59,8 +59,8 @@ class Groups:
         spread(values, self.index, out)
         return out
 
-    def steepness(self) -> Floats:
-        """Row sums of the curvature: for each cell, the weights of its groups times their numbers of cells."""
+    def metric(self) -> Floats:
+        """Diagonal of the metric: row sums of the Hessian, the weights of a cell's groups times their sizes."""
         members = np.bincount(self.index.reshape(-1), minlength=len(self.weight)) * self.weight
         return np.asarray(members[self.index].sum(axis=0))
 
@@ -73,7 +73,7 @@ class Large:
     coarse: Groups
     parent: Floats  # empty at the top
     free: NDArray[np.bool_]
-    modulus: float  # the curvature is at least this times the identity
+    modulus: float  # the Hessian is at least this times the identity
 
     @classmethod
     def of(
@@ -110,7 +110,7 @@ class Large:
         )
 
     def of_cells(self, cells: NDArray[np.int64]) -> Large:
-        """Return the coarse part of the problem of some cells."""
+        """Return the problem restricted to some cells, for its coarse groups."""
         coarse = replace(self.coarse, index=np.ascontiguousarray(self.coarse.index[:, cells]))
         return replace(self, coarse=coarse, free=np.ascontiguousarray(self.free[:, cells]))
 

@@ -1,4 +1,4 @@
-"""Loops over the cells and groups of a family that is too large for a matrix; compiled, the same on every machine.
+"""Compiled loops over the cells and groups of a large family, with the same results on every machine.
 
 Tables are children x cells, sums are children x groups. ``index`` has a row for each query and says to which group each
 cell counts; groups of all queries are numbered through. Nothing is summed in parallel, so that results do not depend on
@@ -69,11 +69,11 @@ def share_out(point: Floats, parent: Floats, free: NDArray[np.bool_], out: Float
 
 
 @compiled
-def dual_hessian(x: Floats, index: Index, steep: Floats, shared: bool, out: Floats) -> None:
-    """How sums answer to prices on groups: minus the derivative of each child's sums, (children x groups) squared.
+def dual_hessian(x: Floats, index: Index, metric: Floats, shared: bool, out: Floats) -> None:
+    """Hessian of the dual: minus the derivative of each child's sums by dual variable, (children x groups) squared.
 
-    A price moves the cells that are positive by 1 / ``steep``; where a parent's people are shared, siblings that are
-    positive too take the opposite part of it between them.
+    A dual variable moves the cells that are positive by 1 / ``metric``; where a parent's count is shared, siblings that
+    are positive too take the opposite of it between them.
     """
     children, cells = x.shape
     queries, groups = index.shape[0], out.shape[0] // children
@@ -89,9 +89,9 @@ def dual_hessian(x: Floats, index: Index, steep: Floats, shared: bool, out: Floa
             for j in range(count):
                 if not shared and i != j:
                     continue
-                part = ((1.0 if i == j else 0.0) - (1.0 / count if shared else 0.0)) / steep[cell]
+                entry = ((1.0 if i == j else 0.0) - (1.0 / count if shared else 0.0)) / metric[cell]
                 row, column = positive[i] * groups, positive[j] * groups
                 for first in range(queries):
                     at = row + index[first, cell]
                     for second in range(queries):
-                        out[at, column + index[second, cell]] += part
+                        out[at, column + index[second, cell]] += entry
