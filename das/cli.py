@@ -117,10 +117,9 @@ def das(debug: bool) -> None:
 def demo(out: Path, blocks: int, people: int, testing_key: str | None, as_json: bool, beam: tuple[str, ...]) -> None:
     """Run a whole release of a generated state; no files are needed."""
     from das.demo.starter import write_demo
-    from das.plan.load import load
 
     config = write_demo(out, blocks=blocks, people=people)
-    _run(load(config), out, "report", beam, testing_key, as_json)
+    _run(_load(config), out, "report", beam, testing_key, as_json)
 
 
 @das.command()
@@ -139,9 +138,8 @@ def init(folder: Path) -> None:
 def check_(config: Path, as_json: bool) -> None:
     """Validate config, geography, inputs and feasibility; report every problem; spend nothing."""
     from das.check import check
-    from das.plan.load import load
 
-    found = check(load(config))
+    found = check(_load(config))
     if as_json:
         _print_json(found)
         return
@@ -165,13 +163,12 @@ def plan_(
     config: Path, scale: bool, workers: int | None, blocks: int | None, measured: tuple[Path, ...], as_json: bool
 ) -> None:
     """Show noise, expected error and cost per geolevel and query; read no record."""
-    from das.plan.load import load
     from das.plan.tree_of_counts import tree_of
     from das.promise.account import account
     from das.promise.product import product_of
     from das.report.account_text import account_text
 
-    plan = load(config)
+    plan = _load(config)
     if scale:
         from das.bench.forecast import NATION, measure_states, project, read_measured
 
@@ -229,9 +226,7 @@ def account_(sources: tuple[str, ...], html: Path | None, as_json: bool) -> None
 @beam_options
 def run(config: Path, out: Path, testing_key: str | None, as_json: bool, beam: tuple[str, ...]) -> None:
     """Run the release, or continue it after an interruption."""
-    from das.plan.load import load
-
-    _run(load(config), out, "report", beam, testing_key, as_json)
+    _run(_load(config), out, "report", beam, testing_key, as_json)
 
 
 def _stage_command(stage: str, text: str) -> None:
@@ -241,9 +236,7 @@ def _stage_command(stage: str, text: str) -> None:
     @testing
     @beam_options
     def command(config: Path, out: Path, testing_key: str | None, beam: tuple[str, ...]) -> None:
-        from das.plan.load import load
-
-        _run(load(config), out, stage, beam, testing_key, None)
+        _run(_load(config), out, stage, beam, testing_key, None)
 
 
 _stage_command("tabulate", "Count the records of every geounit, into the confidential folder.")
@@ -289,10 +282,7 @@ def evaluate_(folder: Path, as_json: bool) -> None:
     from das.evaluation.evaluate import evaluate, evaluation_text
 
     found = evaluate(folder)
-    if as_json:
-        _print_json(found)
-    else:
-        click.echo(evaluation_text(found))
+    _print_json(found) if as_json else click.echo(evaluation_text(found))
 
 
 @das.command("simulate")
@@ -305,17 +295,13 @@ def evaluate_(folder: Path, as_json: bool) -> None:
 def simulate_(configs: tuple[Path, ...], runs: int, information: tuple[str, ...], as_json: bool) -> None:
     """Repeat a release on data that need no protection, and measure its accuracy; several configs are compared."""
     from das.evaluation.simulate import compare, comparison_text
-    from das.plan.load import load
 
-    plans = {str(path): load(path) for path in configs}
+    plans = {str(path): _load(path) for path in configs}
     if information:
         plans = {f"{name}, {kind}": plan.with_information(kind) for name, plan in plans.items() for kind in information}
     with TemporaryDirectory(prefix="das-simulate-") as workdir, _progress() as progress:
         found = compare(plans, runs, workdir=Path(workdir), progress=progress)
-    if as_json:
-        _print_json(found)
-    else:
-        click.echo(comparison_text(found))
+    _print_json(found) if as_json else click.echo(comparison_text(found))
 
 
 @das.command()
@@ -352,10 +338,7 @@ def compare_(
 
     with _progress() as progress:
         found, text = compare(source, out=out, epsilon=epsilon, runs=runs, options=beam, progress=progress)
-    if as_json:
-        _print_json(found)
-    else:
-        click.echo(text)
+    _print_json(found) if as_json else click.echo(text)
 
 
 @das.command("presets")
@@ -365,6 +348,12 @@ def presets_() -> None:
 
     for name in presets.names():
         click.echo(f"{name:<26}{presets.read(name).get('source', '')}")
+
+
+def _load(config: Path) -> Plan:
+    from das.plan.load import load
+
+    return load(config)
 
 
 def _run(plan: Plan, out: Path, upto: str, beam: Sequence[str], testing_key: str | None, as_json: bool | None) -> None:

@@ -55,7 +55,7 @@ REACHES = (20.0, 40.0, 80.0, 160.0, 320.0)
 
 
 class BeamRunner:
-    """Run plans on Apache Beam; see :class:`das.runner.Engine`."""
+    """Run plans on Apache Beam; see :class:`das.runner.Runner`."""
 
     def run(
         self,

@@ -60,8 +60,8 @@ def objective(problem: FamilyProblem, x: NDArray[np.float64]) -> float:
     total = 0.0
     for measured in problem.measured:
         grouping = group_cells(measured.query, problem.cells)
-        misfit = grouping.sums(x) - measured.values[:, grouping.answers]
-        total += float((misfit * misfit).sum()) / measured.variance
+        residuals = grouping.sums(x) - measured.values[:, grouping.answers]
+        total += float((residuals * residuals).sum()) / measured.variance
     return total
 
 
@@ -72,8 +72,8 @@ def half_gradient(problem: FamilyProblem, x: NDArray[np.float64]) -> NDArray[np.
     gradient = np.zeros(problem.shape)
     for measured in problem.measured:
         grouping = group_cells(measured.query, problem.cells)
-        misfit = grouping.sums(x) - measured.values[:, grouping.answers]
-        gradient += (misfit / measured.variance)[:, grouping.index]
+        residuals = grouping.sums(x) - measured.values[:, grouping.answers]
+        gradient += (residuals / measured.variance)[:, grouping.index]
     return gradient
 
 

@@ -144,15 +144,15 @@ def _certify(family: Large, x: Floats, shift: Floats, dual: Floats) -> _Certific
     half_gradient = np.zeros_like(x)
     for groups, given in ((family.fine, None), (family.coarse, dual)):
         sums = groups.sums(x)
-        misfit = groups.outside(sums)
-        missed = max(missed, float(np.abs(misfit[:, groups.limit]).max(initial=0.0)))
-        value += 0.5 * float((groups.weight * misfit * misfit)[:, ~groups.limit].sum())
+        residuals = groups.outside(sums)
+        missed = max(missed, float(np.abs(residuals[:, groups.limit]).max(initial=0.0)))
+        value += 0.5 * float((groups.weight * residuals * residuals)[:, ~groups.limit].sum())
         multiplier = groups.weight * groups.outside(sums + shift) if given is None else given
         multiplier = np.where(groups.limit, multiplier, 0.0)
         # Dual feasibility: without an upper limit a multiplier is not positive.
         multiplier = np.where(np.isfinite(groups.high), multiplier, np.minimum(multiplier, 0.0))
         lagrangian += float((multiplier * (sums - np.where(multiplier > 0.0, groups.high, groups.low))).sum())
-        half_gradient += groups.spread(np.where(groups.limit, multiplier, groups.weight * misfit))
+        half_gradient += groups.spread(np.where(groups.limit, multiplier, groups.weight * residuals))
     step = family.nearest(x - half_gradient / family.modulus) - x
     left = -float((step * (half_gradient + 0.5 * family.modulus * step)).sum())
     return _Certificate(value, value + lagrangian - left, left, lagrangian, missed)
