@@ -2,7 +2,8 @@
 
 Numba keeps machine code under a folder and compares it with the kernel's own file alone; kernels and constants of other
 modules that are compiled into it may have changed as well. So each kernel is kept in a folder named by a digest of its
-module and of every module of its package that it imports.
+module and of every module of its package that it imports. Folders of earlier sources are deleted when a new one is made
+and they were not used for a month.
 """
 
 from __future__ import annotations
@@ -10,24 +11,55 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import shutil
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import numba
+__all__ = ["compiled", "compiled_inline", "compiled_part", "kernel_folder", "kernels_are_compiled"]
 
-__all__ = ["compiled", "kernel_folder"]
+_DAY = 86_400.0
+_KEPT = 30 * _DAY
+"""Seconds for which machine code of earlier sources is kept after its last use."""
 
 
 def compiled(function: Callable[..., Any]) -> Any:
     """Compile on first call; division by zero follows NumPy."""
+    return _cached(function, inline="never")
+
+
+def compiled_inline(function: Callable[..., Any]) -> Any:
+    """Copy a function into the kernels that call it before they are compiled; Python can call it as well.
+
+    Numba optimises a function again with every kernel above it. For one that mostly calls others, a copy is cheaper.
+    """
+    return _cached(function, inline="always")
+
+
+def compiled_part(function: Callable[..., Any]) -> Any:
+    """Compile as part of the kernels that call it, and keep it with them; Python calls it as it is written, slowly.
+
+    Without an entry from Python, a function that takes named tuples of arrays compiles in less time.
+    """
+    from numba.extending import register_jitable
+
+    return register_jitable(error_model="numpy")(function)
+
+
+def _cached(function: Callable[..., Any], inline: Literal["never", "always"]) -> Any:
+    import numba
+
+    folder = kernel_folder(function)
+    _mark_used(folder)
     settings: Any = numba.config
     before = settings.CACHE_DIR
-    settings.CACHE_DIR = str(kernel_folder(function))
+    settings.CACHE_DIR = str(folder)
     try:
-        return numba.njit(cache=True, error_model="numpy")(function)
+        return numba.njit(cache=True, error_model="numpy", inline=inline)(function)
     finally:
         settings.CACHE_DIR = before
 
@@ -35,25 +67,51 @@ def compiled(function: Callable[..., Any]) -> Any:
 def kernel_folder(function: Callable[..., Any]) -> Path:
     """Where a kernel's machine code is kept: beside its package, or in the user's cache if that cannot be written."""
     path = Path(inspect.getfile(function)).resolve()
-    package = path.parents[function.__module__.count(".") - 1]
+    return _folder(path, path.parents[function.__module__.count(".") - 1])
+
+
+def kernels_are_compiled(module: str = "das.estimation.solvers.active_set.kernel") -> bool:
+    """Whether machine code is there for the present sources of a module's kernels; by default, the active-set solver's.
+
+    Nothing is imported or compiled, so a command can ask before it runs and announce the compilation.
+    """
+    package = Path(__file__).resolve().parent
+    path = _path_of(package, module.removeprefix(f"{package.name}."))
+    return any(_folder(path, package).rglob(f"{path.stem}.*.nbc"))
+
+
+def _folder(module: Path, package: Path) -> Path:
     folder = package / "__pycache__"
     if not os.access(folder if folder.exists() else package, os.W_OK):
         folder = Path(os.environ.get("DAS_CACHE") or Path.home() / ".cache" / "das")
-    return folder / "kernels" / _digest(path, package)[:16]
+    return folder / "kernels" / _digest(module, package)[:16]
+
+
+def _mark_used(folder: Path) -> None:
+    """Note in a folder's time that it is used; before a new one is made, delete those that were not for a month."""
+    now = time.time()
+    with suppress(OSError):
+        if folder.exists():
+            if now - folder.stat().st_mtime > _DAY:
+                os.utime(folder)
+            return
+        for other in folder.parent.iterdir():
+            if now - other.stat().st_mtime > _KEPT:
+                shutil.rmtree(other, ignore_errors=True)
 
 
 @cache
 def _digest(module: Path, package: Path) -> str:
     """Digest of a module and of all modules of its package that it reaches by imports."""
     imports = re.compile(rf"^\s*(?:from|import) {package.name}\.([\w.]+)", flags=re.MULTILINE)
-    found: dict[Path, bytes] = {}
+    sources: dict[Path, bytes] = {}
     waiting = [module]
     while waiting:
         path = waiting.pop()
-        if path not in found:
-            found[path] = path.read_bytes()
-            waiting += [_path_of(package, name) for name in imports.findall(found[path].decode())]
-    return sha256(b"".join(found[path] for path in sorted(found))).hexdigest()
+        if path not in sources:
+            sources[path] = path.read_bytes()
+            waiting += [_path_of(package, name) for name in imports.findall(sources[path].decode())]
+    return sha256(b"".join(sources[path] for path in sorted(sources))).hexdigest()
 
 
 def _path_of(package: Path, name: str) -> Path:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 INNER = """
@@ -44,3 +46,33 @@ def test_what_was_compiled_lives_as_long_as_what_went_into_it(tmp_path: Path) ->
     (kernels / "constants.py").write_text("MORE = 5")
     assert call(tmp_path) == [8, 0]
     assert call(tmp_path) == [8, 1]
+
+
+ASK = "from das.compiled import kernels_are_compiled; import sys; print(kernels_are_compiled(), 'numba' in sys.modules)"
+
+
+def test_a_command_can_ask_whether_kernels_are_compiled_without_loading_the_compiler() -> None:
+    from das.compiled import kernel_folder
+    from das.estimation.solvers.active_set.kernel import solve_all
+
+    machine_code = any(kernel_folder(solve_all.py_func).rglob("kernel.*.nbc"))
+    done = subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(machine_code), "False"]
+
+
+def test_machine_code_of_earlier_sources_is_deleted_a_month_after_its_last_use(tmp_path: Path) -> None:
+    kernels = tmp_path / "kernels"
+    kernels.mkdir()
+    (kernels / "outer.py").write_text(OUTER)
+    (kernels / "inner.py").write_text(INNER.format(times=1))
+    (kernels / "constants.py").write_text("MORE = 1")
+    call(tmp_path)
+    first = set((kernels / "__pycache__" / "kernels").iterdir())
+    old = sorted(first)[0]
+    month_ago = time.time() - 31 * 86_400
+    os.utime(old, (month_ago, month_ago))
+    (kernels / "constants.py").write_text("MORE = 2")
+    call(tmp_path)
+    left = set((kernels / "__pycache__" / "kernels").iterdir())
+    assert old not in left
+    assert first - {old} < left

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,12 +16,19 @@ from das.estimation import estimate_families, estimate_family
 from das.estimation.linear.basis import Basis
 from das.estimation.linear.blue import Exact, LinearEstimate, condition, distance, pool, update
 from das.estimation.problem import FamilyProblem, Measured
+from das.estimation.solvers import active_set
 from das.estimation.solvers.active_set import solve_families, solve_fast
 from das.estimation.solvers.active_set.batch import Batch
 from das.estimation.solvers.active_set.certificate import value_and_bound
 from das.estimation.solvers.active_set.face import share_out
-from das.estimation.solvers.active_set.iterate import settle
-from das.estimation.solvers.active_set.setup import Distance, Tables, choices, distance_from_measured, tables_of
+from das.estimation.solvers.active_set.iterate import solve_active_set
+from das.estimation.solvers.active_set.setup import (
+    Constraints,
+    Objective,
+    constraints_on_cells,
+    fix_determined_cells,
+    objective_from_measurements,
+)
 from das.estimation.solvers.reference import solve
 from das.estimation.support import limits_on_support
 from das.estimation.verify import objective, require_exact, residual
@@ -32,15 +43,14 @@ QUERIES = ("total", "kind", "age * sex", "detailed")
 FALLBACK = {"piqp", "clarabel"}
 
 
-def opened(problem: FamilyProblem) -> tuple[Distance, Tables]:
-    """The distance and the tables of a family, no cell of which is settled beforehand."""
-    batch, (n, m) = Batch.of([problem]), problem.shape
-    free, settled, every = np.empty((m, n), dtype=bool), np.zeros((m, n)), np.arange(m)
-    limits = (batch.parent, batch.limited, batch.limit_columns, batch.lower, batch.upper, free)
-    choices(*limits, np.zeros((m, n)))
+def presolved(problem: FamilyProblem) -> tuple[Objective, Constraints]:
+    """Objective and constraints of a family, no cell of which is fixed beforehand."""
+    families, (n, m) = Batch.of([problem]).families, problem.shape
+    free, fixed, every = np.empty((m, n), dtype=bool), np.zeros((m, n)), np.arange(m)
+    fix_determined_cells(families.limits, free, np.zeros((m, n)))
     group_of = np.full(problem.measured[0].query.schema.size, -1)
-    measured = (batch.answers, batch.finer, batch.precision, batch.columns, batch.measured)
-    return distance_from_measured(*measured, settled, every, group_of), tables_of(*limits, settled, every)
+    objective = objective_from_measurements(families.measurements, fixed, every, group_of)
+    return objective, constraints_on_cells(families.limits, free, fixed, every)
 
 
 def agree(problem: FamilyProblem) -> None:
@@ -77,17 +87,17 @@ def with_linear_estimates(problem: FamilyProblem, seed: int) -> FamilyProblem:
     rng = np.random.default_rng(seed)
     schema = problem.measured[0].query.schema
     basis = Basis.of(schema, [m.query for m in problem.measured] + [k.query for k in problem.limits])
-    told = []
+    estimates = []
     for _ in problem.geocodes:
         count = int(rng.integers(1, 5))
         below = tuple(
             Measured(query=m.query, values=rng.integers(-3, 9, (count, m.query.size)), variance=2 * m.variance)
             for m in problem.measured
         )
-        told.append(pool(update(basis, below, None, count, "below")))
+        estimates.append(pool(update(basis, below, None, count, "below")))
     below = LinearEstimate(
-        np.concatenate([k.mean for k in told]),
-        [np.concatenate(blocks) for blocks in zip(*(k.covariance for k in told), strict=True)],
+        np.concatenate([k.mean for k in estimates]),
+        [np.concatenate(blocks) for blocks in zip(*(k.covariance for k in estimates), strict=True)],
     )
     known = update(basis, problem.measured, below, len(problem.geocodes), "here")
     exact = tuple(Exact(k.query, k.lower) for k in problem.limits if np.array_equal(k.lower, k.upper))
@@ -131,25 +141,28 @@ def test_no_feasible_table_is_below_the_bound(small_family, seed, children, exac
     family = small_family(seed, children, queries=queries, exact=exact, facility=facility)
     if not len(family.cells):
         return
-    measure, tables = opened(family)
+    quadratic, constraints = presolved(family)
     best = solve(family)
     at = best.x.T + rng.normal(0, 1 + far, best.x.T.shape)
-    multipliers = (rng.normal(0, far, len(family.cells)), rng.normal(0, far, tables.lower.shape))
-    _, bound = value_and_bound(measure, tables, np.ascontiguousarray(at), *multipliers)
-    value, _ = value_and_bound(measure, tables, np.ascontiguousarray(best.x.T), *multipliers)
+    multipliers = (rng.normal(0, far, len(family.cells)), rng.normal(0, far, constraints.lower.shape))
+    _, bound = value_and_bound(quadratic, constraints, np.ascontiguousarray(at), *multipliers)
+    value, _ = value_and_bound(quadratic, constraints, np.ascontiguousarray(best.x.T), *multipliers)
     assert bound <= value + 1e-6 * max(1.0, value)
     assert value == pytest.approx(objective(family, best.x), rel=1e-9)
 
 
 def test_the_bound_is_tight_at_the_optimum_and_nowhere_else(redistricting_family):
     family = redistricting_family(2, 6)
-    measure, tables = opened(family)
-    best, prices, tolls, _, stands = settle(measure, tables)
-    assert stands
-    value, bound = value_and_bound(measure, tables, best, prices, tolls)
+    quadratic, constraints = presolved(family)
+    best = solve_active_set(quadratic, constraints)
+    assert best.solved
+    multipliers = (best.cell_multipliers, best.limit_multipliers)
+    value, bound = value_and_bound(quadratic, constraints, best.x, *multipliers)
     assert bound == pytest.approx(value, rel=1e-9)
-    assert value_and_bound(measure, tables, best + 0.1, prices, tolls)[1] < value * (1 - 1e-6)
-    assert value_and_bound(measure, tables, best, prices + 0.01, tolls)[1] < value * (1 - 1e-6)
+    assert value_and_bound(quadratic, constraints, best.x + 0.1, *multipliers)[1] < value * (1 - 1e-6)
+    assert value_and_bound(quadratic, constraints, best.x, multipliers[0] + 0.01, multipliers[1])[1] < value * (
+        1 - 1e-6
+    )
 
 
 @settings(max_examples=50)
@@ -229,17 +242,17 @@ def test_what_nobody_measured_in_detail_seldom_needs_the_reference(small_family)
 
 
 @pytest.mark.parametrize(
-    "said", [{0: 0.0}, {1: 1.0}, {2: 0.5}], ids=["not settled", "no certificate", "a limit missed"]
+    "changed", [{0: 0.0}, {1: 1.0}, {2: 0.5}], ids=["not solved", "no certificate", "a limit missed"]
 )
-def test_what_is_not_settled_certified_and_kept_goes_to_the_reference_and_says_so(small_family, monkeypatch, said):
+def test_what_is_not_solved_certified_and_feasible_goes_to_the_reference(small_family, monkeypatch, changed):
     family, solve_batch = small_family(4, 4, queries=QUERIES), Batch.solve
     assert solve_fast(family).solver == "fast"
 
     def doubtful(batch: Batch):
-        tables, found = solve_batch(batch)
-        for column, value in said.items():
-            found[:, column] = value
-        return tables, found
+        tables, report = solve_batch(batch)
+        for column, value in changed.items():
+            report[:, column] = value
+        return tables, report
 
     monkeypatch.setattr(Batch, "solve", doubtful)
     assert solve_fast(family).solver in FALLBACK
@@ -290,3 +303,13 @@ def test_permuted_children_give_permuted_solutions(small_family, reorder, seed, 
     family = small_family(seed, children, queries=QUERIES, facility=("kind",))
     order = np.random.default_rng(seed).permutation(children)
     np.testing.assert_allclose(solve_fast(reorder(family, order)).x, solve_fast(family).x[order], atol=1e-7)
+
+
+def test_every_function_can_be_held_in_mind():
+    """McCabe complexity at most 20 and at most 8 parameters, for every function of the solver."""
+    folder = Path(active_set.__file__).parent
+    limits = ["lint.mccabe.max-complexity=20", "lint.pylint.max-args=8"]
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "--select", "C901,PLR0913"]
+    options = [word for limit in limits for word in ("--config", limit)]
+    done = subprocess.run([*command, *options, str(folder)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,8 +1,16 @@
-"""The fast solver of families: settle the active set, then certify the result.
+"""The fast solver of families: an active-set method, and a certificate of the result.
 
-    minimise distance(x)  over tables x (each cell's people shared among the children)  with limits L <= B x <= U
+    minimise objective(x)  over x >= 0  with sum over children of x_c = parent,  L <= B x_c <= U for each child c
 
-The active-set method finds the optimum itself, and a lower bound on all tables says how good what it found is.
+The active-set method finds the optimum itself; a lower bound on the objective of all feasible tables shows how far from
+optimal the result can be. The folder, in the order of the work:
+
+- ``batch``, ``layout``: families of one level as arrays, one after the other;
+- ``setup``, ``hessian``: presolve, which fixes determined cells, and constraints and objective of the others;
+- ``iterate``, ``state``: the active set and its correction;
+- ``face``, ``descent``: projection onto one face, and conjugate gradients on it;
+- ``certificate``: the lower bound;
+- ``kernel``: all of it for all families, in one compiled call.
 """
 
 from __future__ import annotations
@@ -16,15 +24,15 @@ from das.estimation.support import free_cells, limits_on_support
 
 __all__ = ["solve_families", "solve_fast"]
 
-_MISSED = 1e-6
-"""So far, in persons, a sum or a limit may be missed; and by as much as rounding makes of many people."""
+_VIOLATION = 1e-6
+"""Largest violation of a sum or a limit that is accepted, in persons; more for counts whose rounding is larger."""
 _ROUNDING = 1e-13
 
 
 def solve_fast(problem: FamilyProblem, gap: float = 1e-6) -> Solution:
     """Find the nonnegative least-squares solution of one family to a certified relative gap.
 
-    What this does not solve goes to the cvxpy reference, whose solver the solution then names.
+    A family that is not solved here goes to the cvxpy reference; the solution names the solver.
 
     Examples
     --------
@@ -36,8 +44,8 @@ def solve_fast(problem: FamilyProblem, gap: float = 1e-6) -> Solution:
     >>> noisy = Measured(query=parse_query(schema, "detailed"), values=np.array([[5, -3], [2, 6]]), variance=1.0)
     >>> family = FamilyProblem(level="tract", geocodes=("1", "2"), cells=np.arange(2), parent=np.array([5, 4]),
     ...                        measured=(noisy,), limits=())
-    >>> found = solve_fast(family)
-    >>> found.solver, found.x.round(6).tolist(), found.gap < 1e-6
+    >>> solution = solve_fast(family)
+    >>> solution.solver, solution.x.round(6).tolist(), solution.gap < 1e-6
     ('fast', [[4.0, 0.0], [1.0, 4.0]], True)
     """
     return solve_families([problem], gap)[0]
@@ -48,20 +56,21 @@ def solve_families(problems: Sequence[FamilyProblem], gap: float = 1e-6) -> list
     solutions: list[Solution] = []
     for run in batches(problems):
         if not run[0].measured and run[0].correlated is None:
-            solutions += [_elsewhere(problem) for problem in run]
+            solutions += [_solve_otherwise(problem) for problem in run]
             continue
-        tables, found = Batch.of(run).solve()
-        for problem, x, (stands, off, missed, products) in zip(run, tables, found.tolist(), strict=True):
-            # A bound above the value is that of a family without tables.
-            if stands and abs(off) <= gap and missed <= max(_MISSED, _ROUNDING * float(x.sum())):
-                solution = Solution(x=x, solver="fast", residual=missed, gap=max(off, 0.0), iterations=int(products))
-                solutions.append(solution)
+        tables, report = Batch.of(run).solve()
+        for problem, x, (solved, reached, violation, products) in zip(run, tables, report.tolist(), strict=True):
+            # A bound above the value shows that there is no feasible table.
+            if solved and abs(reached) <= gap and violation <= max(_VIOLATION, _ROUNDING * float(x.sum())):
+                solutions.append(
+                    Solution(x=x, solver="fast", residual=violation, gap=max(reached, 0.0), iterations=int(products))
+                )
             else:
-                solutions.append(_elsewhere(problem))
+                solutions.append(_solve_otherwise(problem))
     return solutions
 
 
-def _elsewhere(problem: FamilyProblem) -> Solution:
-    """Answer where there is nothing to choose; else ask the reference, which names contradictions."""
+def _solve_otherwise(problem: FamilyProblem) -> Solution:
+    """Solve in closed form if every cell is determined; else by the reference, which names contradictions."""
     known = limits_on_support(problem)
     return closed_form(problem, known, free_cells(problem, known)) or solve(problem)

@@ -1,7 +1,7 @@
 """Families of one level as the compiled solver takes them: children and cells of all of them one after the other.
 
-Families of a level are measured alike and limited alike, and each is small. Side by side, they are opened, solved and
-certified by one call; what Python does for a family is done once for all of them.
+Families of a level are measured alike and limited alike, and each is small. One call solves and certifies all of them,
+so Python's overhead is paid once for all.
 """
 
 from __future__ import annotations
@@ -16,40 +16,28 @@ from numpy.typing import NDArray
 
 from das.estimation.grouping import Grouping, answers_of_cells, group_cells
 from das.estimation.problem import FamilyProblem, Quadratic
+from das.estimation.solvers.active_set.layout import (
+    EstimateArrays,
+    Families,
+    Floats,
+    Ints,
+    LimitArrays,
+    MeasurementArrays,
+)
 from das.schema.query import Query
 
 __all__ = ["Batch", "batches"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
 _ALL = 256
-"""Of queries with no more answers than this all are laid out; of others those that the families' cells reach."""
+"""Queries with at most so many answers get a column for each; others, one for each that the families' cells reach."""
 _REMEMBERED = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Batch:
-    """Families that were measured and are limited alike; or one, with a distance from linear estimates of its own."""
+    """Families that were measured and are limited alike; or one, with linear estimates of its own."""
 
-    child_start: Ints
-    cell_start: Ints
-    parent: Floats  # one for each cell; none at the top of the spine
-    answers: Ints  # measured queries, finest first, x cells: which of the query's columns each cell counts towards
-    finer: Ints  # for each query an earlier one that it can be summed from, or -1
-    precision: Floats
-    columns: Ints  # where each query's columns start
-    measured: Ints  # children x columns
-    limited: Ints  # limited queries x cells
-    limit_columns: Ints
-    lower: Ints  # children x columns
-    upper: Ints
-    table: Floats  # of the linear estimates' curvature: children, or one row for all, x kinds
-    kinds: Ints  # cells x cells
-    reference: Floats  # children x cells
-    linear: Floats
-    constant: float
-    modulus: float
+    families: Families
 
     @classmethod
     def of(cls, problems: Sequence[FamilyProblem]) -> Batch:
@@ -64,21 +52,28 @@ class Batch:
             ]
             for problem in problems
         ]
-        return cls(
-            child_start=_starts([len(problem.geocodes) for problem in problems]),
-            cell_start=_starts([len(problem.cells) for problem in problems]),
+        limits = LimitArrays(
             parent=np.concatenate([np.zeros(0), *(p.parent for p in problems if p.parent is not None)]),
-            answers=_stacked([grouping.index for grouping in groupings], cells),
+            column_of=_stacked([answers_of_cells(limits.query, cells) for limits in first.limits], cells),
+            columns=_starts([limits.query.size for limits in first.limits]),
+            lower=_laid_out([[limits.lower for limits in problem.limits] for problem in problems], problems),
+            upper=_laid_out([[limits.upper for limits in problem.limits] for problem in problems], problems),
+        )
+        measurements = MeasurementArrays(
+            column_of=_stacked([grouping.index for grouping in groupings], cells),
             finer=order.finer,
             precision=np.array([1.0 / first.measured[query].variance for query in order.order]),
             columns=_starts([values.shape[1] for values in measured[0]]),
-            measured=_laid_out(measured, problems),
-            limited=_stacked([answers_of_cells(limits.query, cells) for limits in first.limits], cells),
-            limit_columns=_starts([limits.query.size for limits in first.limits]),
-            lower=_laid_out([[limits.lower for limits in problem.limits] for problem in problems], problems),
-            upper=_laid_out([[limits.upper for limits in problem.limits] for problem in problems], problems),
-            **_curvature(first.correlated),
+            values=_laid_out(measured, problems),
         )
+        families = Families(
+            child_start=_starts([len(problem.geocodes) for problem in problems]),
+            cell_start=_starts([len(problem.cells) for problem in problems]),
+            limits=limits,
+            measurements=measurements,
+            estimates=_estimates(first.correlated),
+        )
+        return cls(families)
 
     def solve(self) -> tuple[list[Floats], Floats]:
         """Return a table for each family, children x cells, and a row: solved or not, gap, violation, products.
@@ -92,38 +87,17 @@ class Batch:
         >>> noisy = Measured(query=parse_query(schema, "detailed"), values=np.array([[5, -3], [2, 6]]), variance=1.0)
         >>> family = FamilyProblem(level="tract", geocodes=("1", "2"), cells=np.arange(2), parent=np.array([5, 4]),
         ...                        measured=(noisy,), limits=())
-        >>> tables, how = Batch.of([family, family]).solve()
-        >>> [table.round(6).tolist() for table in tables], how[:, 0].tolist()
+        >>> tables, report = Batch.of([family, family]).solve()
+        >>> [table.round(6).tolist() for table in tables], report[:, 0].tolist()
         ([[[4.0, 0.0], [1.0, 4.0]], [[4.0, 0.0], [1.0, 4.0]]], [1.0, 1.0])
         """
         from das.estimation.solvers.active_set.kernel import solve_all
 
-        children, cells = np.diff(self.child_start), np.diff(self.cell_start)
-        x, found = np.zeros(int(children @ cells)), np.zeros((len(children), 4))
-        solve_all(
-            self.child_start,
-            self.cell_start,
-            self.parent,
-            self.answers,
-            self.finer,
-            self.precision,
-            self.columns,
-            self.measured,
-            self.limited,
-            self.limit_columns,
-            self.lower,
-            self.upper,
-            self.table,
-            self.kinds,
-            self.reference,
-            self.linear,
-            self.constant,
-            self.modulus,
-            x,
-            found,
-        )
+        children, cells = np.diff(self.families.child_start), np.diff(self.families.cell_start)
+        x, report = np.zeros(int(children @ cells)), np.zeros((len(children), 4))
+        solve_all(self.families, x, report)
         ends = np.cumsum(children * cells)
-        return [x[end - n * m : end].reshape(n, m) for end, n, m in zip(ends, children, cells, strict=True)], found
+        return [x[end - n * m : end].reshape(n, m) for end, n, m in zip(ends, children, cells, strict=True)], report
 
 
 def batches(problems: Sequence[FamilyProblem]) -> Iterator[list[FamilyProblem]]:
@@ -144,7 +118,7 @@ def _starts(sizes: Sequence[int]) -> Ints:
 
 
 def _laid_out(pieces: list[list[NDArray[Any]]], problems: Sequence[FamilyProblem]) -> Ints:
-    """Put what each family has beside one another, and the families below one another."""
+    """Put the arrays of a family beside one another, and the families below one another."""
     columns, rows = _starts([each.shape[1] for each in pieces[0]]), _starts([len(each.geocodes) for each in problems])
     out = np.empty((rows[-1], columns[-1]), dtype=np.int64)
     for family, first, last in zip(pieces, rows, rows[1:], strict=False):
@@ -157,23 +131,27 @@ def _stacked(rows: Sequence[Ints], cells: Ints) -> Ints:
     return np.stack(rows) if rows else np.zeros((0, len(cells)), dtype=np.int64)
 
 
-def _curvature(own: Quadratic | None) -> dict[str, Any]:
+def _estimates(own: Quadratic | None) -> EstimateArrays:
     if own is None:
         none = np.zeros((0, 0))
-        empty = {"table": none, "kinds": none.astype(np.int64), "reference": none, "linear": none}
-        return {**empty, "constant": 0.0, "modulus": 0.0}
+        return EstimateArrays(none, none.astype(np.int64), none, none, 0.0, 0.0)
     table, kinds = own.hessian, own.kinds
     if kinds is None:
         # A matrix that all children share is a table in which every pair of cells is of a kind of its own.
         table, kinds = table.reshape(1, table.size), np.arange(table.size).reshape(table.shape)
-    return {
-        "table": np.ascontiguousarray(table),
-        "kinds": np.ascontiguousarray(kinds, dtype=np.int64),
-        "reference": np.ascontiguousarray(own.reference),
-        "linear": np.ascontiguousarray(own.linear),
-        "constant": float(own.constant),
-        "modulus": float(own.modulus),
-    }
+    return EstimateArrays(
+        table=_own(table, np.float64),
+        kinds=_own(kinds, np.int64),
+        reference=_own(own.reference, np.float64),
+        linear=_own(own.linear, np.float64),
+        constant=float(own.constant),
+        modulus=float(own.modulus),
+    )
+
+
+def _own(array: NDArray[Any], dtype: Any) -> NDArray[Any]:
+    """Return an array in the one form that the solver is compiled for: contiguous and writable."""
+    return np.require(array, dtype, ["C_CONTIGUOUS", "WRITEABLE"])
 
 
 class _Order:

@@ -1,88 +1,93 @@
-"""Loops over one face of the tables: its entries, the projection onto it, and products with the curvature on it.
+"""One face of the feasible tables: its entries, the projection onto it, and products with the Hessian on it. Compiled.
 
-A face is a list of entries, cell by cell: ``start`` says where each cell's begin, ``cell`` and ``child`` whose they
-are. Vectors on the face are as long as that list. Here tables are cells x children: children lie side by
-side, where loops over them are fast.
+A face is given by the entries that can be positive, all others being zero, and by the limits that bind. Vectors on the
+face have one number for each entry, cell by cell. Tables are cells x children: children lie side by side, where loops
+over them are fast.
 """
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import NamedTuple
 
-from das.compiled import compiled
-from das.estimation.solvers.active_set.hessian import Numbers, bend_chain
+import numpy as np
+
+from das.compiled import compiled, compiled_part
+from das.estimation.solvers.active_set.hessian import chain_product
+from das.estimation.solvers.active_set.layout import Bools, Floats, Ints, Numbers
+from das.estimation.solvers.active_set.setup import Constraints, Objective
 
 __all__ = [
-    "bend_blocks",
-    "bend_face",
-    "blocks_size",
+    "Blocks",
+    "Face",
+    "blocks_product",
+    "chain_product_on_face",
     "dot",
     "factorise",
-    "open_face",
+    "hessian_blocks",
+    "list_face",
     "project",
     "share_out",
-    "take_blocks",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-
 _ZERO = 1e-9
-"""A pivot below this share of its diagonal is that of a limit which says what others say already."""
+"""A pivot below this share of its diagonal belongs to a limit that depends linearly on others."""
+
+
+class Face(NamedTuple):
+    """Entries of a face, and the linear constraints on them: binding limits, and totals that are stiff.
+
+    A stiff total is not a constraint of the problem: it preconditions the descent, see :func:`factorise`.
+    """
+
+    start: Numbers  # where each cell's entries start
+    cell: Numbers  # of each entry
+    child: Numbers  # of each entry
+    place: Numbers  # of each entry, in a table written row after row
+    share: Floats  # one over the number of each cell's entries; empty without a parent
+    number: Ints  # rows x children: the number of a binding limit, or -1; in one more row, that of a stiff total
+    terms: Numbers  # (entry, number): the entry counts towards the limit or total
+    binding: int  # binding limits, numbered first
+    numbered: int  # binding limits and stiff totals
+
+
+class Blocks(NamedTuple):
+    """Hessian of each child on its entries of a face, one block after the other; empty if the Hessian is a chain."""
+
+    entry: Numbers  # child by child
+    start: Numbers  # where each child's entries start
+    values: Floats
 
 
 @compiled
 def share_out(parent: Floats, positive: Bools, x: Floats) -> None:
-    """Take as much off the positive entries of each cell as leaves the parent's count; those made negative drop out.
+    """Subtract from the positive entries of each cell what leaves the parent's count; negative ones drop out.
 
-    What is left is the nearest table, if all that may be positive began as such (Michelot 1986).
+    The result is the nearest table, if all entries that are free began as positive (Michelot 1986).
     """
     m, n = x.shape
     for i in range(m):
-        off = -np.inf if len(parent) > 0 else 0.0
+        excess = -np.inf if len(parent) > 0 else 0.0
         before, count = n + 2, n + 1
         while len(parent) > 0 and count < before:
             before, count, total = count, 0, -parent[i]
             for c in range(n):
                 if positive[i, c]:
-                    if x[i, c] > off:
+                    if x[i, c] > excess:
                         total += x[i, c]
                         count += 1
                     else:
                         positive[i, c] = False
-            off = total / max(count, 1)
+            excess = total / max(count, 1)
         for c in range(n):
-            x[i, c] = max(x[i, c] - off, 0.0) if positive[i, c] else 0.0
+            x[i, c] = max(x[i, c] - excess, 0.0) if positive[i, c] else 0.0
             positive[i, c] = x[i, c] > 0.0
 
 
-@compiled
-def open_face(
-    positive: Bools,
-    free: Bools,
-    binding: Ints,
-    row_start: Numbers,
-    row_cell: Numbers,
-    start: Numbers,
-    cell: Numbers,
-    child: Numbers,
-    share: Floats,
-    firm: Floats,
-    at: Ints,
-    held: Numbers,
-) -> tuple[int, int, int]:
-    """List the face of a guess; number the binding limits and firm totals, and list the terms (entry, limit) of them.
-
-    Returned are how many limits bind, how many there are with firm totals, and the number of terms. A child's total is
-    firm if it has a number in ``firm``; it comes as one more limit, after all others.
-
-    A binding limit or a cell with nobody to meet it opens all that may. ``share`` comes with one number for each cell
-    whose children share a parent, or none, and becomes one over the children that are on the face.
-    """
-    m, n = positive.shape
-    for c in range(n):
+@compiled_part
+def _open_unmet_limits(positive: Bools, binding: Ints, constraints: Constraints) -> None:
+    """Make all free entries of a binding limit positive if none of them is."""
+    row_start, row_cell, free = constraints.row_start, constraints.row_cell, constraints.free
+    for c in range(binding.shape[0]):
         for r in range(binding.shape[1]):
             if binding[c, r] != 0:
                 met = False
@@ -91,100 +96,150 @@ def open_face(
                 if not met:
                     for k in range(row_start[r], row_start[r + 1]):
                         positive[row_cell[k], c] = free[row_cell[k], c]
-    found = 0
+
+
+@compiled_part
+def _list_entries(positive: Bools, free: Bools, face: Face) -> int:
+    """List the positive entries, cell by cell; a cell of a parent that has none opens all that are free."""
+    start, cell, child, place, share = face.start, face.cell, face.child, face.place, face.share
+    m, n = positive.shape
+    size = 0
     for i in range(m):
-        start[i] = found
-        for again in range(2):
+        start[i] = size
+        for attempt in range(2):
             for c in range(n):
                 if positive[i, c]:
-                    cell[found] = i
-                    child[found] = c
-                    found += 1
-            if found > start[i] or len(share) == 0 or again > 0:
+                    cell[size] = i
+                    child[size] = c
+                    place[size] = i * n + c
+                    size += 1
+            if size > start[i] or len(share) == 0 or attempt > 0:
                 break
             for c in range(n):
                 positive[i, c] = free[i, c]
         if len(share) > 0:
-            share[i] = 1.0 / max(found - start[i], 1)
-    start[m] = found
-    rows, count = binding.shape[1], 0
+            share[i] = 1.0 / max(size - start[i], 1)
+    start[m] = size
+    return size
+
+
+@compiled_part
+def _number_limits(binding: Ints, stiffness: Floats, number: Ints) -> tuple[int, int]:
+    """Number the binding limits, then the stiff totals; return the counts without and with the latter."""
+    n, rows = binding.shape
+    count = 0
     for r in range(rows):
         for c in range(n):
-            at[r, c] = -1
+            number[r, c] = -1
             if binding[c, r] != 0:
-                at[r, c] = count
+                number[r, c] = count
                 count += 1
-    bound = count
+    limits = count
     for c in range(n):
-        at[rows, c] = -1
-        if firm[c] > 0.0:
-            at[rows, c] = count
+        number[rows, c] = -1
+        if stiffness[c] > 0.0:
+            number[rows, c] = count
             count += 1
-    terms = 0
-    for r in range(rows if bound > 0 else 0):
+    return limits, count
+
+
+@compiled_part
+def list_face(positive: Bools, binding: Ints, constraints: Constraints, stiffness: Floats, space: Face) -> Face:
+    """List the face of an active set: entries, numbers of limits and stiff totals, and the terms of them.
+
+    ``space`` is a face with room for all entries and terms. A total is stiff if its ``stiffness`` is positive.
+    """
+    row_start, row_cell = constraints.row_start, constraints.row_cell
+    start, child, number, terms = space.start, space.child, space.number, space.terms
+    _open_unmet_limits(positive, binding, constraints)
+    size = _list_entries(positive, constraints.free, space)
+    limits, count = _number_limits(binding, stiffness, number)
+    rows, used = binding.shape[1], 0
+    for r in range(rows if limits > 0 else 0):
         for k in range(row_start[r], row_start[r + 1]):
             for j in range(start[row_cell[k]], start[row_cell[k] + 1]):
-                held[terms, 0] = j
-                held[terms, 1] = at[r, child[j]]
-                terms += at[r, child[j]] >= 0
-    for j in range(found if count > bound else 0):
-        held[terms, 0] = j
-        held[terms, 1] = at[rows, child[j]]
-        terms += at[rows, child[j]] >= 0
-    return bound, count, terms
+                terms[used, 0] = j
+                terms[used, 1] = number[r, child[j]]
+                used += number[r, child[j]] >= 0
+    for j in range(size if count > limits else 0):
+        terms[used, 0] = j
+        terms[used, 1] = number[rows, child[j]]
+        used += number[rows, child[j]] >= 0
+    return Face(
+        start,
+        space.cell[:size],
+        child[:size],
+        space.place[:size],
+        space.share,
+        number,
+        terms[:used],
+        limits,
+        count,
+    )
 
 
-@compiled
-def factorise(
-    start: Numbers,
-    child: Numbers,
-    share: Floats,
-    cell_start: Numbers,
-    cell_row: Numbers,
-    firm: Floats,
-    at: Ints,
-    tie: Ints,
-    gram: Floats,
-) -> None:
-    """Add up the Gram matrix of the binding limits on the face, given the cells' sums, and factor it (Cholesky).
+@compiled_part
+def _add_cell(gram: Floats, tied: Ints, share: float, taken: Floats) -> None:
+    """Subtract from the Gram matrix what projecting out a cell's sum removes: share x (limits of its entries)^2."""
+    count = len(gram)
+    if count <= 4 * len(tied):  # most limits have a term in the cell: whole rows are faster
+        for u in range(len(tied)):
+            taken[tied[u]] += share
+        for u in range(len(tied)):
+            row = gram[tied[u]]
+            for b in range(count):
+                row[b] -= taken[b]
+        for u in range(len(tied)):
+            taken[tied[u]] = 0.0
+    else:
+        for u in range(len(tied)):
+            row = gram[tied[u]]
+            for v in range(len(tied)):
+                row[tied[v]] -= share
 
-    A firm total gives way: one over its firmness is added to its diagonal. The factor and its transpose share the
-    array; the row of a limit that says nothing new has a pivot of zero.
-    """
-    count, last = len(gram), at.shape[0] - 1
-    taken = np.zeros(count)
-    for c in range(at.shape[1]):
-        if at[last, c] >= 0:
-            gram[at[last, c], at[last, c]] = 1.0 / firm[c]
+
+@compiled_part
+def _gram_matrix(face: Face, constraints: Constraints, stiffness: Floats, tied: Ints) -> Floats:
+    """Inner products of the binding limits and stiff totals on the face, after the cells' sums are projected out."""
+    start, child, share, number = face.start, face.child, face.share, face.number
+    cell_start, cell_row = constraints.cell_start, constraints.cell_row
+    last = number.shape[0] - 1
+    gram, taken = np.zeros((face.numbered, face.numbered)), np.zeros(face.numbered)
+    for c in range(number.shape[1]):
+        if number[last, c] >= 0:
+            gram[number[last, c], number[last, c]] = 1.0 / stiffness[c]
     for i in range(len(start) - 1):
-        found = 0
+        used = 0
         for j in range(start[i], start[i + 1]):
-            first = found
+            first = used
             for k in range(cell_start[i], cell_start[i + 1]):
-                b = at[cell_row[k], child[j]]
+                b = number[cell_row[k], child[j]]
                 if b >= 0:
-                    tie[found] = b
-                    found += 1
-            if at[last, child[j]] >= 0:
-                tie[found] = at[last, child[j]]
-                found += 1
-            for u in range(first, found):
-                for v in range(u, found):
-                    gram[min(tie[u], tie[v]), max(tie[u], tie[v])] += 1.0
-        if len(share) > 0 and count <= 4 * found:  # most limits have a part in the cell: whole rows are faster
-            for u in range(found):
-                taken[tie[u]] += share[i]
-            for u in range(found):
-                row = gram[tie[u]]
-                for b in range(count):
-                    row[b] -= taken[b]
-            for u in range(found):
-                taken[tie[u]] = 0.0
-        elif len(share) > 0:
-            for u in range(found):
-                row = gram[tie[u]]
-                for v in range(found):
-                    row[tie[v]] -= share[i]
+                    tied[used] = b
+                    used += 1
+            if number[last, child[j]] >= 0:
+                tied[used] = number[last, child[j]]
+                used += 1
+            for u in range(first, used):
+                for v in range(u, used):
+                    gram[min(tied[u], tied[v]), max(tied[u], tied[v])] += 1.0
+        if len(share) > 0:
+            _add_cell(gram, tied[:used], share[i], taken)
+    return gram
+
+
+@compiled_part
+def factorise(face: Face, constraints: Constraints, stiffness: Floats, tied: Ints) -> Floats:
+    """Factor (Cholesky) the Gram matrix of the binding limits and stiff totals on the face, given the cells' sums.
+
+    A stiff total is not held but damped: one over its stiffness is added to its diagonal (Sherman-Morrison-Woodbury).
+    The factor and its transpose share the array; a limit that depends on others has a row of zeros. ``tied`` is
+    scratch.
+    """
+    count = face.numbered
+    if count == 0:
+        return np.zeros((0, 0))
+    gram: Floats = _gram_matrix(face, constraints, stiffness, tied)
     whole = np.empty(count)
     for k in range(count):
         whole[k] = gram[k, k]
@@ -201,133 +256,132 @@ def factorise(
             row[j] /= pivot
             gram[j, k] = row[j]
         for i in range(k + 1, count):
-            other, by = gram[i], row[i]
-            if by != 0.0:
+            other, factor = gram[i], row[i]
+            if factor != 0.0:
                 for j in range(i, count):
-                    other[j] -= by * row[j]
+                    other[j] -= factor * row[j]
+    return gram
 
 
-@compiled
-def _centre(start: Numbers, share: Floats, vector: Floats, price: Floats) -> None:
-    """Take the mean off each cell's entries, less what the sum should be instead, and add it to the price."""
+@compiled_part
+def _centre(start: Numbers, share: Floats, vector: Floats, multipliers: Floats) -> None:
+    """Subtract the mean from each cell's entries, and add it to the cell's multiplier."""
     for i in range(len(share)):
         total = 0.0
         for j in range(start[i], start[i + 1]):
             total += vector[j]
         total *= share[i]
-        price[i] += total
+        multipliers[i] += total
         for j in range(start[i], start[i + 1]):
             vector[j] -= total
 
 
-@compiled
+@compiled_part
 def project(
-    start: Numbers, share: Floats, held: Numbers, factor: Floats, vector: Floats, price: Floats, toll: Floats
+    start: Numbers,
+    share: Floats,
+    terms: Numbers,
+    factor: Floats,
+    vector: Floats,
+    cell_multipliers: Floats,
+    limit_multipliers: Floats,
 ) -> None:
-    """Take off a vector on the face the prices of cells and tolls of limits that make its sums zero.
+    """Project a vector on the face: subtract the multipliers of cells and limits that make its sums zero.
 
-    What the sums of limits should be instead comes in ``toll``, negative; the tolls taken off come out. Prices come as
-    zeros.
+    If sums of limits must have other values, these come in ``limit_multipliers``, negative. The multipliers that were
+    subtracted come out: those of limits in place, those of cells added.
     """
-    count = len(toll)
-    _centre(start, share, vector, price)
+    count = len(limit_multipliers)
+    _centre(start, share, vector, cell_multipliers)
     if count == 0:
         return
-    for t in range(len(held)):
-        toll[held[t, 1]] += vector[held[t, 0]]
+    for t in range(len(terms)):
+        limit_multipliers[terms[t, 1]] += vector[terms[t, 0]]
     for b in range(count):
         row = factor[b]
-        by = toll[b] / row[b] if row[b] > 0.0 else 0.0
-        toll[b] = by
+        value = limit_multipliers[b] / row[b] if row[b] > 0.0 else 0.0
+        limit_multipliers[b] = value
         for j in range(b + 1, count):
-            toll[j] -= by * row[j]
+            limit_multipliers[j] -= value * row[j]
     for b in range(count - 1, -1, -1):
         row = factor[b]
-        by = toll[b] / row[b] if row[b] > 0.0 else 0.0
-        toll[b] = by
+        value = limit_multipliers[b] / row[b] if row[b] > 0.0 else 0.0
+        limit_multipliers[b] = value
         for j in range(b):
-            toll[j] -= by * row[j]
-    for t in range(len(held)):
-        vector[held[t, 0]] -= toll[held[t, 1]]
-    _centre(start, share, vector, price)
+            limit_multipliers[j] -= value * row[j]
+    for t in range(len(terms)):
+        vector[terms[t, 0]] -= limit_multipliers[terms[t, 1]]
+    _centre(start, share, vector, cell_multipliers)
 
 
-@compiled
-def bend_face(
+@compiled_part
+def chain_product_on_face(
     place: Numbers, edges: Numbers, weights: Floats, cells: int, sums: Floats, vector: Floats, out: Floats
 ) -> None:
-    """Multiply a vector on the face by the curvature, along the chain; ``sums`` is scratch.
-
-    ``place`` says where in a table, row after row, each entry of the face is.
-    """
+    """Multiply a vector on the face by the Hessian, along the chain; ``sums`` is scratch."""
     flat = sums.reshape(sums.size)
     for i in range(cells * sums.shape[1]):
         flat[i] = 0.0
     for j in range(len(place)):
         flat[place[j]] = vector[j]
-    bend_chain(edges, weights, cells, sums)
+    chain_product(edges, weights, cells, sums)
     for j in range(len(place)):
         out[j] = flat[place[j]]
 
 
-@compiled
-def bend_blocks(
-    of_child: Numbers, child_start: Numbers, blocks: Floats, given: Floats, vector: Floats, out: Floats
-) -> None:
-    """Multiply a vector on the face by the curvature, given each child's block of it; ``given`` is scratch."""
-    at = 0
-    for c in range(len(child_start) - 1):
-        entries = of_child[child_start[c] : child_start[c + 1]]
+@compiled_part
+def blocks_product(blocks: Blocks, scratch: Floats, vector: Floats, out: Floats) -> None:
+    """Multiply a vector on the face by the Hessian, block by block; ``scratch`` has room for a child's entries."""
+    position = 0
+    for c in range(len(blocks.start) - 1):
+        entries = blocks.entry[blocks.start[c] : blocks.start[c + 1]]
         size = len(entries)
-        result = given[:size]
+        result = scratch[:size]
         for i in range(size):
             result[i] = 0.0
         for i in range(size):
-            row, by = blocks[at : at + size], vector[entries[i]]
+            row, factor = blocks.values[position : position + size], vector[entries[i]]
             for j in range(size):
-                result[j] += row[j] * by
-            at += size
+                result[j] += row[j] * factor
+            position += size
         for i in range(size):
             out[entries[i]] = result[i]
 
 
-@compiled
-def blocks_size(child: Numbers, n: int) -> int:
-    """Count the entries of all children's blocks."""
-    counts = np.zeros(n, dtype=np.int64)
+@compiled_part
+def hessian_blocks(objective: Objective, face: Face, entry: Numbers, start: Numbers) -> Blocks:
+    """List the entries of each child in ``entry`` and ``start``, and copy its Hessian on them."""
+    cell, child, table, kinds = face.cell, face.child, objective.table, objective.kinds
+    n = len(start) - 1
+    for c in range(n + 1):
+        start[c] = 0
+    if len(objective.weights) > 0:
+        return Blocks(entry, start, np.empty(0))
     for j in range(len(child)):
-        counts[child[j]] += 1
-    return int((counts * counts).sum())
-
-
-@compiled
-def take_blocks(
-    cell: Numbers, child: Numbers, table: Floats, kinds: Ints, of_child: Numbers, child_start: Numbers, blocks: Floats
-) -> None:
-    """List the entries of each child, and copy its curvature on the face, one block after the other."""
-    n = len(child_start) - 1
-    child_start[:] = 0
-    for j in range(len(child)):
-        child_start[child[j] + 1] += 1
+        start[child[j] + 1] += 1
+    total = np.int64(0)
     for c in range(n):
-        child_start[c + 1] += child_start[c]
+        size = np.int64(start[c + 1])
+        total += size * size
+        start[c + 1] += start[c]
     for j in range(len(child)):
-        of_child[child_start[child[j]]] = j
-        child_start[child[j]] += 1
+        entry[start[child[j]]] = j
+        start[child[j]] += 1
     for c in range(n, 0, -1):
-        child_start[c] = child_start[c - 1]
-    child_start[0] = 0
-    at = 0
+        start[c] = start[c - 1]
+    start[0] = 0
+    values, position = np.empty(total), 0
     for c in range(n):
-        entries, own = of_child[child_start[c] : child_start[c + 1]], table[c % len(table)]
+        entries, own = entry[start[c] : start[c + 1]], table[c % len(table)]
         for j in range(len(entries)):
-            out, row = blocks[at : at + len(entries)], kinds[cell[entries[j]]]
+            out, row = values[position : position + len(entries)], kinds[cell[entries[j]]]
             for k in range(len(entries)):
                 out[k] = own[row[cell[entries[k]]]]
-            at += len(entries)
+            position += len(entries)
+    return Blocks(entry, start, values)
 
 
-@compiled
+@compiled_part
 def dot(left: Floats, right: Floats) -> float:
     """Inner product: four sums side by side, in an order that does not depend on the machine."""
     a, b, c, d = 0.0, 0.0, 0.0, 0.0

@@ -1,43 +1,43 @@
-"""Loops over chained sums: build the chain, sum up it, hand forces down it. Compiled; the same on every machine.
+"""Products with the Hessian: sums along a chain of groups, or a table of values by kind of pair. Compiled.
 
-Sums are nodes x children: children lie side by side, and loops over them are fast. The first nodes are the cells.
+Sums are nodes x children: children lie side by side, and loops over them are fast. The first nodes are the cells. The
+order of all sums is fixed, so results are the same on every machine.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
-from numpy.typing import NDArray
 
-from das.compiled import compiled
+from das.compiled import compiled_part
+from das.estimation.solvers.active_set.layout import Floats, Ints, Numbers
 
-__all__ = ["bend_chain", "bend_kinds", "link", "misfits"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Numbers = NDArray[np.uint32]
-"""Places in arrays, which are never negative: a compiled loop need not ask."""
+__all__ = ["Groups", "add_kinds_product", "chain_product", "link_groups", "residuals"]
 
 
-@compiled
-def link(
-    keys: Ints,
-    finer: Ints,
-    group_of: Ints,
-    seen: Ints,
-    node_of: Ints,
-    group_node: Ints,
-    group_key: Ints,
-    group_start: Ints,
-    edges: Numbers,
-) -> tuple[int, int]:
+class Groups(NamedTuple):
+    """Groups of cells that have a measured answer each, query by query, and the chain that sums them."""
+
+    node: Ints  # of each group, the node whose sum is the group's
+    key: Ints  # of each group, its column among the query's answers
+    start: Ints  # where each query's groups start
+    edges: Numbers  # (part, whole): the part's sum is added to the whole's, in this order
+    nodes: int
+
+
+@compiled_part
+def link_groups(keys: Ints, finer: Ints, group_of: Ints) -> Groups:
     """Chain partitions of the cells: each group is summed from the groups of a finer partition, or from cells.
 
-    ``keys`` says for each partition which key each cell has; a partition's ``finer`` is an earlier one, or -1. A group
-    of one part is that part's node. Filled in are each group's node and key, where each partition's groups start, and
-    the edges (part, whole), in an order in which sums are complete before they are used; returned are the numbers of
-    nodes and edges. ``group_of`` and ``seen`` come filled with -1.
+    ``keys`` holds, for each partition, the key of each cell; a partition's ``finer`` is an earlier one, or -1. A group
+    that consists of one finer group shares its node. Edges are ordered so that sums are complete before they are used.
+    ``group_of`` is scratch: it comes filled with -1 and is left so.
     """
     partitions, m = keys.shape
+    seen, node_of = np.full((partitions + 1) * m, -1), np.empty((partitions, m), dtype=np.int64)
+    group_node, group_key = np.empty(partitions * m, dtype=np.int64), np.empty(partitions * m, dtype=np.int64)
+    group_start, edges = np.zeros(partitions + 1, dtype=np.int64), np.empty((partitions * m, 2), dtype=np.uint32)
     parts = np.empty(m, dtype=np.int64)
     groups, used, nodes = 0, 0, m
     for q in range(partitions):
@@ -71,11 +71,11 @@ def link(
         for group in range(first, groups):
             group_of[group_key[group]] = -1
         group_start[q + 1] = groups
-    return nodes, used
+    return Groups(group_node[:groups], group_key[:groups], group_start, edges[:used], nodes)
 
 
-@compiled
-def gather(edges: Numbers, sums: Floats) -> None:
+@compiled_part
+def sum_up(edges: Numbers, sums: Floats) -> None:
     """Complete the sums of all nodes from those of the cells, in place."""
     for e in range(len(edges)):
         part, whole = sums[edges[e, 0]], sums[edges[e, 1]]
@@ -83,30 +83,33 @@ def gather(edges: Numbers, sums: Floats) -> None:
             whole[c] += part[c]
 
 
-@compiled
-def scatter(edges: Numbers, forces: Floats) -> None:
-    """Hand each node's force on to its parts, in place: the transpose."""
+@compiled_part
+def sum_down(edges: Numbers, values: Floats) -> None:
+    """Add each node's value to those of its parts, in place: the transpose of :func:`sum_up`."""
     for e in range(len(edges) - 1, -1, -1):
-        part, whole = forces[edges[e, 0]], forces[edges[e, 1]]
+        part, whole = values[edges[e, 0]], values[edges[e, 1]]
         for c in range(len(whole)):
             part[c] += whole[c]
 
 
-@compiled
-def bend_chain(edges: Numbers, weights: Floats, cells: int, sums: Floats) -> None:
-    """Multiply columns, in the first rows of ``sums``, by the curvature: sum up the chain, weigh, and sum back down."""
-    sums[cells:] = 0.0
-    gather(edges, sums)
+@compiled_part
+def chain_product(edges: Numbers, weights: Floats, cells: int, sums: Floats) -> None:
+    """Multiply columns, in the first rows of ``sums``, by the Hessian: sum up the chain, weigh, and sum back down."""
+    for i in range(cells, len(sums)):
+        row = sums[i]
+        for c in range(len(row)):
+            row[c] = 0.0
+    sum_up(edges, sums)
     for i in range(len(sums)):
         row, weight = sums[i], weights[i]
         for c in range(len(row)):
             row[c] *= weight
-    scatter(edges, sums)
+    sum_down(edges, sums)
 
 
-@compiled
-def bend_kinds(table: Floats, kinds: Ints, step: Floats, out: Floats) -> None:
-    """Add to ``out`` each child's column times its curvature, which is an entry of ``table`` for each pair of cells.
+@compiled_part
+def add_kinds_product(table: Floats, kinds: Ints, step: Floats, out: Floats) -> None:
+    """Add to ``out`` each child's column times its Hessian, which has an entry of ``table`` for each pair of cells.
 
     Pairs are of few kinds, and children have a row of the table each, or one for all.
     """
@@ -117,45 +120,37 @@ def bend_kinds(table: Floats, kinds: Ints, step: Floats, out: Floats) -> None:
         for j in range(m):
             result[j] = out[j, c]
         for i in range(m):
-            by = step[i, c]
-            if by != 0.0:
+            factor = step[i, c]
+            if factor != 0.0:
                 row = kinds[i]
                 for j in range(m):
-                    result[j] += own[row[j]] * by
+                    result[j] += own[row[j]] * factor
         for j in range(m):
             out[j, c] = result[j]
 
 
-@compiled
-def misfits(
-    values: Floats,
-    group_node: Ints,
-    group_weight: Floats,
-    edges: Numbers,
-    reference: Floats,
-    sums: Floats,
-    forces: Floats,
-    linear: Floats,
-) -> float:
-    """Write weighted squared misfits of the groups' sums as a quadratic around a reference: fill in its pull.
+@compiled_part
+def residuals(values: Floats, weight: Floats, groups: Groups, reference: Floats) -> tuple[float, Floats]:
+    """Write weighted squared residuals of the groups' sums as a quadratic around a reference.
 
-    Values are groups x children. Returned is the constant; ``sums`` and ``forces`` are scratch, the latter zero.
+    Values are groups x children. Returned are the quadratic's constant and its linear term, cells x children.
     """
     m, n = reference.shape
-    for i in range(m):
+    sums, weighted = np.empty((groups.nodes, n)), np.zeros((groups.nodes, n))
+    for i in range(groups.nodes):
         for c in range(n):
-            sums[i, c] = reference[i, c]
-    sums[m:] = 0.0
-    gather(edges, sums)
+            sums[i, c] = reference[i, c] if i < m else 0.0
+    sum_up(groups.edges, sums)
     constant = 0.0
-    for g in range(len(group_node)):
-        node, weight = group_node[g], group_weight[g]
+    for g in range(len(groups.node)):
+        node = groups.node[g]
         for c in range(n):
-            off = values[g, c] - sums[node, c]
-            forces[node, c] += weight * off
-            constant += weight * off * off
-    scatter(edges, forces)
+            residual = values[g, c] - sums[node, c]
+            weighted[node, c] += weight[g] * residual
+            constant += weight[g] * residual * residual
+    sum_down(groups.edges, weighted)
+    linear = np.empty((m, n))
     for i in range(m):
         for c in range(n):
-            linear[i, c] = forces[i, c]
-    return constant
+            linear[i, c] = weighted[i, c]
+    return constant, linear

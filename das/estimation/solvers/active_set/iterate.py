@@ -1,13 +1,14 @@
-"""ShareEstimate which cells are positive and which limits bind, minimise on that face, correct the guess.
+"""Active-set solve: assume which entries are positive and which limits bind, minimise on that face, correct the set.
 
 A primal-dual active-set method (Hintermüller, Ito and Kunisch 2003), which is a semismooth Newton method: after a few
-faces it ends with the optimum itself. Given the positive cells F and the binding limits, the optimum on the face obeys
+faces it ends with the optimum itself. Given the positive entries F and the binding limits, the optimum on the face has
 
-    curvature x_c + price + B'toll = linear  on F,   x_c = 0 off F,   sum over c of x_c = parent,   B x_c = bound
+    H (x_c - reference_c) + p + B'l_c = linear_c  on F,   x_c = 0 off F,   sum over c of x_c = parent,   B x_c = bound_c
 
-and is found by conjugate gradients that stay within it (Gould, Hribar and Nocedal 2001): taking the mean off each
-cell's entries and solving a small system for the tolls keeps the sums. While the guess is still changing the gradients
-need not go far. The first guess is the table nearest to what was measured.
+for each child c, with the Hessian H, a multiplier p for each cell and multipliers l_c for the child's limits. It is
+found by conjugate gradients that stay within the face (Gould, Hribar and Nocedal 2001): subtracting the mean of each
+cell's entries and solving a small system for the multipliers of limits keeps the sums. While the active set still
+changes, the gradients are stopped early. The first iterate is the table nearest to the reference.
 
 Faces and their entries are those of :mod:`das.estimation.solvers.active_set.face`; tables are cells x children.
 """
@@ -16,100 +17,144 @@ from __future__ import annotations
 
 import numpy as np
 
-from das.compiled import compiled
-from das.estimation.solvers.active_set.face import (
-    Bools,
-    Floats,
-    Ints,
-    bend_blocks,
-    bend_face,
-    blocks_size,
-    dot,
-    factorise,
-    open_face,
-    project,
-    share_out,
-    take_blocks,
+from das.compiled import compiled_inline, compiled_part
+from das.estimation.solvers.active_set.descent import (
+    EXTRA_STEPS,
+    Progress,
+    descend,
+    project_onto_face,
+    start_descent,
 )
-from das.estimation.solvers.active_set.hessian import Numbers, bend_chain, bend_kinds
-from das.estimation.solvers.active_set.setup import Distance, Tables, hessian_product
+from das.estimation.solvers.active_set.face import Face, factorise, hessian_blocks, list_face, share_out
+from das.estimation.solvers.active_set.hessian import add_kinds_product, chain_product
+from das.estimation.solvers.active_set.layout import Floats
+from das.estimation.solvers.active_set.setup import Constraints, Objective, hessian_product
+from das.estimation.solvers.active_set.state import Result, State, Tolerances, Workspace, new_workspace, vectors_on
 
-__all__ = ["settle"]
+__all__ = ["solve_active_set"]
 
 _FACES = 60
-_ROUGH = 0.15
-"""How far the slope on a face must fall, as a share, while the guess is still changing."""
 _FINE = 1e-4
-"""How far it must have fallen at the end, in persons: as far as the curvature's modulus makes of this. What is lost is
-its square, 1e-8 of what one person more in one cell would cost; the certificate has the last word."""
+"""Half gradient at which a face is solved, in persons times the modulus. The error of the objective is its square, 1e-8
+of what one more person in one cell would cost; the certificate decides."""
 _FINEST = 1e-10
-"""The same where there is no modulus: the certificate is off by the slope that is left, not by its square."""
+"""The same where there is no modulus: the certificate is off by the gradient that is left, not by its square."""
 _NEAR = 1e-9
-"""So near zero, in persons, is zero; and as much more as the rounding of the largest count makes of it."""
+"""Counts this near zero, in persons, are zero; the rounding of the largest count is added to it."""
 _ROUNDING = 1e-13
-_FIRM = 4.0
-"""A child's total whose curvature is so many times its cells' slows the gradients down unless they know of it."""
-_FIRM_CHILDREN = 256
+_STIFF = 4.0
+"""A child's total whose stiffness is so many times its cells' slows the descent down unless it is preconditioned."""
+_STIFF_CHILDREN = 256
 _LIMITS = 1500
 """With more binding limits than this the small system is no longer small."""
 
-_FARKAS = 1e6
-"""How hard a limit that a face cannot meet presses on the cells beside the face."""
+
+@compiled_part
+def _stiff_totals(objective: Objective, constraints: Constraints) -> Floats:
+    """Stiffness of each child's total against its cells; zero where it matters little or a limit fixes the total."""
+    cells, children = constraints.free.shape
+    stiffness = objective.stiffness.copy()
+    for c in range(children):
+        for row in range(constraints.lower.shape[1]):
+            whole = constraints.row_start[row + 1] - constraints.row_start[row] == cells
+            if whole and constraints.lower[c, row] == constraints.upper[c, row]:
+                stiffness[c] = 0.0
+        if stiffness[c] * cells < _STIFF or children > _STIFF_CHILDREN:
+            stiffness[c] = 0.0
+    return stiffness
 
 
-@compiled
-def _correct(
-    at: Ints,
-    row_start: Numbers,
-    row_cell: Numbers,
-    cell_start: Numbers,
-    cell_row: Numbers,
-    lower: Floats,
-    upper: Floats,
-    free: Bools,
-    x: Floats,
-    half_gradient: Floats,
-    prices: Floats,
-    tolls: Floats,
-    near: float,
-    little: float,
-    positive: Bools,
-    binding: Ints,
-    toll: Floats,
-) -> int:
-    """Correct the guess; return the number of changes. ``toll`` becomes the tolls by child and limit.
+@compiled_part
+def _first_state(objective: Objective, constraints: Constraints) -> tuple[State, Tolerances]:
+    """Start from the table nearest to the reference, with equalities as binding limits."""
+    parent, lower, upper, reference = constraints.parent, constraints.lower, constraints.upper, objective.reference
+    x, positive = reference.copy(), constraints.free.copy()
+    share_out(parent, positive, x)
+    m, n = x.shape
+    move, largest = np.empty((m, n)), 1.0
+    for i in range(m):
+        largest = max(largest, parent[i] if len(parent) > 0 else 0.0)
+        for c in range(n):
+            move[i, c] = x[i, c] - reference[i, c]
+            largest = max(largest, x[i, c])
+    half_gradient = hessian_product(objective, move)
+    for i in range(m):
+        for c in range(n):
+            half_gradient[i, c] -= objective.linear[i, c]
+    binding = np.zeros(lower.shape, dtype=np.int64)
+    for c in range(n):
+        for r in range(lower.shape[1]):
+            if lower[c, r] == upper[c, r] and upper[c, r] > 0.0:
+                binding[c, r] = 1
+    near = _NEAR + _ROUNDING * largest
+    fine = _FINE * objective.modulus if objective.modulus > 0.0 else _FINEST * objective.scale
+    state = State(x, half_gradient, positive, binding, np.zeros(len(parent)), np.zeros(lower.shape))
+    return state, Tolerances(near, fine)
 
-    Cells leave that are below zero by more than ``near`` and enter that press by more than ``little``; limits likewise.
-    """
+
+@compiled_part
+def _move(objective: Objective, sums: Floats, move: Floats, x: Floats, half_gradient: Floats) -> None:
+    """Move a table, and its half gradient by the Hessian product of the move; ``sums`` is scratch."""
+    m, n = x.shape
+    if len(objective.weights) > 0:
+        for i in range(m):
+            row = sums[i]
+            for c in range(n):
+                row[c] = move[i, c]
+        chain_product(objective.edges, objective.weights, m, sums)
+        for i in range(m):
+            for c in range(n):
+                half_gradient[i, c] += sums[i, c]
+    else:
+        add_kinds_product(objective.table, objective.kinds, move, half_gradient)
+    for i in range(m):
+        for c in range(n):
+            x[i, c] += move[i, c]
+
+
+@compiled_part
+def _correct_entries(constraints: Constraints, tolerances: Tolerances, state: State) -> int:
+    """Drop entries that are negative, add free ones whose reduced gradient is; return the number of changes."""
+    x, half_gradient, positive, _, cell_multipliers, limit_multipliers = state
+    free, cell_start, cell_row = constraints.free, constraints.cell_start, constraints.cell_row
+    near, little = tolerances.near, 4.0 * tolerances.fine
     m, n = x.shape
     changes = 0
-    for c in range(n):
-        for r in range(binding.shape[1]):
-            toll[c, r] = tolls[at[r, c]] if at[r, c] >= 0 else 0.0
     for i in range(m):
-        price = prices[i] if len(prices) > 0 else 0.0
+        multiplier = cell_multipliers[i] if len(cell_multipliers) > 0 else 0.0
         for c in range(n):
             if positive[i, c]:
                 if x[i, c] < -near:
                     positive[i, c] = False
                     changes += 1
             elif free[i, c]:
-                pressing = half_gradient[i, c] + price
+                reduced = half_gradient[i, c] + multiplier
                 for k in range(cell_start[i], cell_start[i + 1]):
-                    pressing += toll[c, cell_row[k]]
-                if pressing < -little:
+                    reduced += limit_multipliers[c, cell_row[k]]
+                if reduced < -little:
                     positive[i, c] = True
                     changes += 1
-    total = np.empty(n)
+    return changes
+
+
+@compiled_part
+def _correct_limits(constraints: Constraints, tolerances: Tolerances, state: State) -> int:
+    """Release limits whose multiplier has the wrong sign, bind those that are violated; return the number of both."""
+    x, binding, multipliers = state.x, state.binding, state.limit_multipliers
+    _, _, row_start, row_cell, _, _, lower, upper = constraints
+    near, little = tolerances.near, 4.0 * tolerances.fine
+    n = x.shape[1]
+    changes, total = 0, np.empty(n)
     for r in range(binding.shape[1]):
-        total[:] = 0.0
+        for c in range(n):
+            total[c] = 0.0
         for k in range(row_start[r], row_start[r + 1]):
             row = x[row_cell[k]]
             for c in range(n):
                 total[c] += row[c]
         for c in range(n):
             if binding[c, r] != 0:
-                if lower[c, r] < upper[c, r] and binding[c, r] * toll[c, r] < -little:
+                if lower[c, r] < upper[c, r] and binding[c, r] * multipliers[c, r] < -little:
                     binding[c, r] = 0
                     changes += 1
             elif upper[c, r] > 0.0:
@@ -122,259 +167,75 @@ def _correct(
     return changes
 
 
-@compiled
-def _follow(
-    edges: Numbers,
-    weights: Floats,
-    table: Floats,
-    kinds: Ints,
-    sums: Floats,
-    move: Floats,
-    x: Floats,
-    half_gradient: Floats,
-) -> None:
-    """Move a table, and the slope with it."""
-    m, n = x.shape
-    if len(weights) > 0:
-        for i in range(m):
-            row = sums[i]
-            for c in range(n):
-                row[c] = move[i, c]
-        bend_chain(edges, weights, m, sums)
-        for i in range(m):
-            for c in range(n):
-                half_gradient[i, c] += sums[i, c]
-    else:
-        bend_kinds(table, kinds, move, half_gradient)
-    for i in range(m):
-        for c in range(n):
-            x[i, c] += move[i, c]
+@compiled_inline
+def _correct(face: Face, limits: Floats, constraints: Constraints, tolerances: Tolerances, state: State) -> int:
+    """Correct the active set; return the number of changes. ``limits`` are the face's multipliers, by number."""
+    number, multipliers = face.number, state.limit_multipliers
+    for c in range(multipliers.shape[0]):
+        for r in range(multipliers.shape[1]):
+            multipliers[c, r] = limits[number[r, c]] if number[r, c] >= 0 else 0.0
+    changes: int = _correct_entries(constraints, tolerances, state) + _correct_limits(constraints, tolerances, state)
+    return changes
 
 
-@compiled
-def _descend(
-    edges: Numbers,
-    weights: Floats,
-    blocks: Floats,
-    start: Numbers,
-    place: Numbers,
-    child: Numbers,
-    of_child: Numbers,
-    child_start: Numbers,
-    share: Floats,
-    held: Numbers,
+@compiled_inline
+def _solve_face(
+    objective: Objective,
+    constraints: Constraints,
+    face: Face,
     factor: Floats,
-    firm_at: Ints,
-    bound: int,
-    sums: Floats,
-    result: Floats,
-    one_toll: Floats,
-    down: Floats,
-    along: Floats,
-    bent: Floats,
-    descent: Floats,
-    moved: Floats,
-    prices: Floats,
-    tolls: Floats,
-    state: Floats,
-    enough: float,
-    fine: float,
-    ratio: float,
-    most_tried: int,
-) -> float:
-    """Go down by conjugate gradients until what is left to go, squared, is ``enough``; return it.
+    tolerances: Tolerances,
+    space: Workspace,
+    state: State,
+) -> tuple[int, bool, bool]:
+    """Minimise on a face and correct the active set; return products, whether it is final, and feasible.
 
-    ``state`` holds the energy of the last step, the steps tried, and the products taken, so that one can go on.
+    The descent first goes far enough to see what is wrong with the face; if nothing is, on to the face's optimum.
     """
-    size, count = len(place), len(one_toll)
+    cell, child, move = face.cell, face.child, space.move
+    vectors = vectors_on(face, space.vectors)
+    missed, worst = project_onto_face(face, factor, constraints, state, vectors)
+    feasible = worst <= tolerances.near
+    m, n = move.shape
+    for i in range(m):
+        for c in range(n):
+            move[i, c] = -state.x[i, c]
+    for j in range(len(cell)):
+        move[cell[j], child[j]] += vectors.moved[j]
+    _move(objective, space.sums, move, state.x, state.half_gradient)
+    blocks = hessian_blocks(objective, face, space.block_entry, space.block_start)
+    start_descent(face, missed, not feasible, state, vectors)
+    progress, solved, target = Progress(0.0, 0, 0, np.inf), tolerances.fine * tolerances.fine, -1.0
     while True:
-        for b in range(count):
-            one_toll[b] = 0.0
-        for j in range(size):
-            down[j] = descent[j]
-        project(start, share, held, factor, down, prices, one_toll)
-        for b in range(bound):
-            tolls[b] += one_toll[b]
-        length: float = dot(down, down)
-        energy = length
-        # What the firm totals took off is still to be descended; the rest is gone for good.
-        for j in range(size):
-            descent[j] = down[j]
-        if count > bound:
-            for j in range(size):
-                if firm_at[child[j]] >= 0:
-                    descent[j] += one_toll[firm_at[child[j]]]
-            energy = dot(descent, down)
-        if enough < 0.0:
-            enough = max(fine * fine, ratio * ratio * length)
-        if length <= enough or state[1] >= most_tried:
-            return length
-        keep = energy / state[0] if state[1] > 0.0 else 0.0
-        state[0] = energy
-        for j in range(size):
-            along[j] = down[j] + keep * along[j]
-        if len(weights) > 0:
-            bend_face(place, edges, weights, len(start) - 1, sums, along, bent)
-        else:
-            bend_blocks(of_child, child_start, blocks, result, along, bent)
-        state[1] += 1.0
-        state[2] += 1.0
-        stiffness = dot(along, bent)
-        if stiffness <= 0.0:  # flat up to rounding
-            state[1] = most_tried
-            continue
-        go = energy / stiffness
-        for j in range(size):
-            moved[j] += go * along[j]
-            descent[j] -= go * bent[j]
-
-
-@compiled
-def _firm(distance: Distance, tables: Tables) -> Floats:
-    """Say how much firmer than its cells each child's total is; zero where it matters little or is held by a limit."""
-    cells, children = tables.free.shape
-    firm = distance.firmness.copy()
-    for c in range(children):
-        for row in range(tables.lower.shape[1]):
-            whole = tables.row_start[row + 1] - tables.row_start[row] == cells
-            if whole and tables.lower[c, row] == tables.upper[c, row]:
-                firm[c] = 0.0
-        if firm[c] * cells < _FIRM or children > _FIRM_CHILDREN:
-            firm[c] = 0.0
-    return firm
-
-
-@compiled
-def settle(distance: Distance, tables: Tables) -> tuple[Floats, Floats, Floats, int, bool]:
-    """Find the table that is nearest, prices of cells and tolls of limits (children x rows).
-
-    Returned are also the products with the curvature, and whether the last face stood.
-    """
-    parent, free, row_start, row_cell, cell_start, cell_row, lower, upper = tables
-    edges, weights, table, kinds = distance.edges, distance.weights, distance.table, distance.kinds
-    x, positive, firm = distance.reference.copy(), free.copy(), _firm(distance, tables)
-    share_out(parent, positive, x)
-    m, n = x.shape
-    move, largest = np.empty((m, n)), 1.0
-    for i in range(m):
-        largest = max(largest, parent[i] if len(parent) > 0 else 0.0)
-        for c in range(n):
-            move[i, c] = x[i, c] - distance.reference[i, c]
-            largest = max(largest, x[i, c])
-    half_gradient = hessian_product(distance, move)
-    for i in range(m):
-        for c in range(n):
-            half_gradient[i, c] -= distance.linear[i, c]
-    near, fine = (
-        _NEAR + _ROUNDING * largest,
-        _FINE * distance.modulus if distance.modulus > 0.0 else _FINEST * distance.scale,
-    )
-    prices, toll = np.zeros(len(parent)), np.zeros(lower.shape)
-    rows = lower.shape[1]
-    binding, at = np.zeros((n, rows), dtype=np.int64), np.empty((rows + 1, n), dtype=np.int64)
-    for c in range(n):
-        for r in range(rows):
-            if lower[c, r] == upper[c, r] and upper[c, r] > 0.0:
-                binding[c, r] = 1
-    start, tie = np.empty(m + 1, dtype=np.uint32), np.empty(n * (rows + 1), dtype=np.int64)
-    cells, children = np.empty(n * m, dtype=np.uint32), np.empty(n * m, dtype=np.uint32)
-    places = np.empty(n * m, dtype=np.uint32)
-    share = np.empty(len(parent))
-    terms_of = np.empty((n * (len(row_cell) + m) + 1, 2), dtype=np.uint32)
-    sums, blocks = np.empty((len(weights), n)), np.empty(0)
-    of_child, child_start = np.empty(n * m, dtype=np.uint32), np.empty(n + 1, dtype=np.uint32)
-    descents, alongs, bents, moves = np.empty(n * m), np.empty(n * m), np.empty(n * m), np.empty(n * m)
-    steps = np.empty(n * m)
-    result = np.empty(m)
-    products = 0
-    for _ in range(_FACES):
-        bound, count, terms = open_face(
-            positive, free, binding, row_start, row_cell, start, cells, children, share, firm, at, terms_of
-        )
-        if count > _LIMITS:
-            break
-        size = int(start[m])
-        cell, child, place, held = cells[:size], children[:size], places[:size], terms_of[:terms]
-        for j in range(size):
-            place[j] = cell[j] * n + child[j]
-        factor = np.zeros((count, count))
-        if count > 0:
-            factorise(start, child, share, cell_start, cell_row, firm, at, tie, factor)
-        goal, missed, tolls, one_toll = np.empty(bound), np.empty(bound), np.empty(count), np.empty(count)
-        for c in range(n):
-            for r in range(rows):
-                if at[r, c] >= 0:
-                    goal[at[r, c]] = upper[c, r] if binding[c, r] > 0 else lower[c, r]
-        descent, along, bent, moved = descents[:size], alongs[:size], bents[:size], moves[:size]
-        down = steps[:size]
-
-        # Onto the affine hull of the face; the second time mends the rounding of the first.
-        # Seen from where each cell's entries are equal and sum to the parent.
-        for j in range(size):
-            even = parent[cell[j]] * share[cell[j]] if len(parent) > 0 else 0.0
-            moved[j] = x[cell[j], child[j]] - even
-            down[j] = even
-        for _again in range(2):
-            for b in range(count):
-                one_toll[b] = -goal[b] if b < bound else 0.0
-            for t in range(terms):
-                one_toll[held[t, 1]] += down[held[t, 0]] if held[t, 1] < bound else -moved[held[t, 0]]
-            project(start, share, held, factor, moved, prices, one_toll)
-        for j in range(size):
-            moved[j] += down[j]
-        worst = 0.0
-        for b in range(bound):
-            missed[b] = -goal[b]
-        for t in range(terms):
-            if held[t, 1] < bound:
-                missed[held[t, 1]] += moved[held[t, 0]]
-        for b in range(bound):
-            worst = max(worst, abs(missed[b]))
+        aim = (progress, target, tolerances.fine)
+        progress = descend(objective, face, factor, blocks, vectors, space, state.cell_multipliers, aim)
         for i in range(m):
             for c in range(n):
-                move[i, c] = -x[i, c]
-        for j in range(size):
-            move[cell[j], child[j]] += moved[j]
-        _follow(edges, weights, table, kinds, sums, move, x, half_gradient)
-        if len(weights) == 0:
-            blocks = np.empty(blocks_size(child, n))
-            take_blocks(cell, child, table, kinds, of_child, child_start, blocks)
+                move[i, c] = 0.0
+        for j in range(len(cell)):
+            move[cell[j], child[j]] = vectors.moved[j]
+            vectors.moved[j] = 0.0
+        _move(objective, space.sums, move, state.x, state.half_gradient)
+        if _correct(face, vectors.limits, constraints, tolerances, state) > 0:
+            return progress.products, False, feasible
+        if progress.squared <= solved or progress.steps >= EXTRA_STEPS + len(cell):
+            return progress.products, True, feasible
+        target = solved
 
-        # Conjugate gradients. What is missed presses: the face's own cells cancel that out, and others cannot.
-        for j in range(size):
-            descent[j] = -half_gradient[cell[j], child[j]]
-            along[j] = 0.0
-            moved[j] = 0.0
-        for i in range(len(parent)):
-            prices[i] = 0.0
-        for b in range(count):
-            tolls[b] = _FARKAS * missed[b] if worst > near and b < bound else 0.0
-        for t in range(terms if worst > near else 0):
-            descent[held[t, 0]] -= tolls[held[t, 1]]
-        state = np.array([0.0, 0.0, 0.0])
-        enough, most_tried = -1.0, 50 + size
-        while True:
-            length = _descend(
-                edges, weights, blocks, start, place, child, of_child, child_start, share, held, factor, at[rows],
-                bound, sums, result, one_toll, down, along, bent, descent, moved, prices, tolls,
-                state, enough, fine, _ROUGH, most_tried,
-            )  # fmt: skip
-            # Far enough to see what is wrong with the face; if nothing is, on to its very optimum.
-            for i in range(m):
-                for c in range(n):
-                    move[i, c] = 0.0
-            for j in range(size):
-                move[cell[j], child[j]] = moved[j]
-                moved[j] = 0.0
-            _follow(edges, weights, table, kinds, sums, move, x, half_gradient)
-            changes = _correct(
-                at, row_start, row_cell, cell_start, cell_row, lower, upper, free, x, half_gradient, prices, tolls,
-                near, 4.0 * fine, positive, binding, toll,
-            )  # fmt: skip
-            if changes > 0:
-                break
-            if length <= fine * fine or state[1] >= most_tried:
-                return x, prices, toll, products + int(state[2]), worst <= near
-            enough = fine * fine
-        products += int(state[2])
-    return x, prices, toll, products, False
+
+@compiled_inline
+def solve_active_set(objective: Objective, constraints: Constraints) -> Result:
+    """Find the optimal table and its multipliers; it counts as solved if the last face was final and feasible."""
+    stiffness, space = _stiff_totals(objective, constraints), new_workspace(objective, constraints)
+    state, tolerances = _first_state(objective, constraints)
+    products, final, feasible = 0, False, False
+    for _ in range(_FACES):
+        face = list_face(state.positive, state.binding, constraints, stiffness, space.face)
+        if face.numbered > _LIMITS:
+            break
+        factor = factorise(face, constraints, stiffness, space.tied)
+        taken, final, feasible = _solve_face(objective, constraints, face, factor, tolerances, space, state)
+        products += taken
+        if final:
+            break
+    return Result(state.x, state.cell_multipliers, state.limit_multipliers, products, final and feasible)

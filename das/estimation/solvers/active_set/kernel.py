@@ -1,19 +1,25 @@
-"""One compiled call for many families: open each, find its optimum, certify it, and check what it promised to keep."""
+"""One compiled call for many families: presolve, active-set solve, certificate, and a check of all constraints."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from das.compiled import compiled
+from das.compiled import compiled, compiled_inline, compiled_part
 from das.estimation.solvers.active_set.certificate import value_and_bound
-from das.estimation.solvers.active_set.hessian import Floats, Ints
-from das.estimation.solvers.active_set.iterate import settle
-from das.estimation.solvers.active_set.setup import choices, distance_from_estimates, distance_from_measured, tables_of
+from das.estimation.solvers.active_set.iterate import solve_active_set
+from das.estimation.solvers.active_set.layout import Families, Floats, Ints, LimitArrays, MeasurementArrays
+from das.estimation.solvers.active_set.setup import (
+    Objective,
+    constraints_on_cells,
+    fix_determined_cells,
+    objective_from_estimates,
+    objective_from_measurements,
+)
 
 __all__ = ["solve_all"]
 
 
-@compiled
+@compiled_part
 def _clean(parent: Floats, x: Floats) -> None:
     """Make what holds up to a solver's tolerance hold up to rounding: no negative count, sums equal to the parent."""
     m, n = x.shape
@@ -27,9 +33,10 @@ def _clean(parent: Floats, x: Floats) -> None:
                 x[i, c] *= parent[i] / total
 
 
-@compiled
-def _missed(parent: Floats, answers: Ints, columns: Ints, lower: Ints, upper: Ints, x: Floats) -> float:
+@compiled_part
+def _largest_violation(limits: LimitArrays, x: Floats) -> float:
     """Largest violation of a sum or a limit, in persons."""
+    parent, index, columns, lower, upper = limits
     m, n = x.shape
     worst, sums = 0.0, np.zeros(lower.shape)
     for i in range(m):
@@ -38,9 +45,9 @@ def _missed(parent: Floats, answers: Ints, columns: Ints, lower: Ints, upper: In
             total += x[i, c]
         if len(parent) > 0:
             worst = max(worst, abs(total - parent[i]))
-    for query in range(len(answers)):
+    for query in range(len(index)):
         for i in range(m):
-            column = columns[query] + answers[query, i]
+            column = columns[query] + index[query, i]
             for c in range(n):
                 sums[c, column] += x[i, c]
     for c in range(n):
@@ -49,76 +56,72 @@ def _missed(parent: Floats, answers: Ints, columns: Ints, lower: Ints, upper: In
     return worst
 
 
-@compiled
-def solve_all(
-    child_start: Ints,
-    cell_start: Ints,
-    parent: Floats,
-    answers: Ints,
-    finer: Ints,
-    precision: Floats,
-    columns: Ints,
-    measured: Ints,
-    limited: Ints,
-    limit_columns: Ints,
-    lower: Ints,
-    upper: Ints,
-    table: Floats,
-    kinds: Ints,
-    reference: Floats,
-    linear: Floats,
-    constant: float,
-    modulus: float,
-    x: Floats,
-    found: Floats,
-) -> None:
-    """Solve families, the children and the cells of which lie one after the other; see :mod:`das.estimation.solvers.active_set.batch`.
+@compiled_inline
+def _limits_of(families: Families, family: int) -> LimitArrays:
+    """Limits of one of the families."""
+    parent, index, columns, lower, upper = families.limits
+    first, last = families.child_start[family], families.child_start[family + 1]
+    start, stop = families.cell_start[family], families.cell_start[family + 1]
+    people = parent[start:stop] if len(parent) > 0 else parent
+    return LimitArrays(people, index[:, start:stop].copy(), columns, lower[first:last], upper[first:last])
 
-    ``x`` is filled with tables, children x cells, one after the other. A row of ``found`` says of a family whether it
-    was solved, the relative gap, the largest violation, and the products with the curvature; what is not solved here
-    is for others to explain.
+
+@compiled_inline
+def _objective_of(families: Families, family: int, fixed: Floats, left: Ints, group_of: Ints) -> Objective:
+    """Objective of one of the families, in the cells that are left."""
+    index, finer, precision, columns, values = families.measurements
+    if len(finer) > 0:
+        first, last = families.child_start[family], families.child_start[family + 1]
+        start, stop = families.cell_start[family], families.cell_start[family + 1]
+        own = MeasurementArrays(index[:, start:stop].copy(), finer, precision, columns, values[first:last])
+        objective: Objective = objective_from_measurements(own, fixed, left, group_of)
+    else:
+        objective = objective_from_estimates(families.estimates, fixed, left)
+    return objective
+
+
+@compiled_inline
+def _solve_one(limits: LimitArrays, families: Families, family: int, group_of: Ints, report: Floats) -> Floats:
+    """Solve one family; return its table, cells x children, and fill in its row of the report."""
+    children = limits.lower.shape[0]
+    cells = families.cell_start[family + 1] - families.cell_start[family]
+    free, table = np.empty((cells, children), dtype=np.bool_), np.zeros((cells, children))
+    ready, left = fix_determined_cells(limits, free, table)
+    if not ready:
+        return table
+    constraints = constraints_on_cells(limits, free, table, left)
+    objective = _objective_of(families, family, table, left, group_of)
+    x, cell_multipliers, limit_multipliers, products, solved = solve_active_set(objective, constraints)
+    for j in range(len(left)):
+        for c in range(children):
+            table[left[j], c] = x[j, c]
+    _clean(limits.parent, table)
+    for j in range(len(left)):
+        for c in range(children):
+            x[j, c] = table[left[j], c]
+    value, bound = value_and_bound(objective, constraints, x, cell_multipliers, limit_multipliers)
+    report[0] = 1.0 if solved else 0.0
+    report[1] = (value - bound) / max(value, 1.0)
+    report[2] = _largest_violation(limits, table)
+    report[3] = products
+    return table
+
+
+@compiled
+def solve_all(families: Families, x: Floats, report: Floats) -> None:
+    """Solve families, the children and the cells of which lie one after the other.
+
+    ``x`` is filled with tables, children x cells, one after the other. A row of ``report`` holds whether the family was
+    solved, the relative gap, the largest violation, and the number of Hessian products. A family that is not solved
+    here goes to another solver, which explains why if there is no solution.
     """
-    widest, at = 0, 0
-    for query in range(len(finer)):
+    columns, widest, position = families.measurements.columns, 0, 0
+    for query in range(len(columns) - 1):
         widest = max(widest, columns[query + 1] - columns[query])
     group_of = np.full(widest, -1)
-    for family in range(len(child_start) - 1):
-        first, last = child_start[family], child_start[family + 1]
-        start, stop = cell_start[family], cell_start[family + 1]
-        n, m = last - first, stop - start
-        people = parent[start:stop] if len(parent) > 0 else parent
-        limit_of, low, high = limited[:, start:stop].copy(), lower[first:last], upper[first:last]
-        free, whole = np.empty((m, n), dtype=np.bool_), np.zeros((m, n))
-        ready, left = choices(people, limit_of, limit_columns, low, high, free, whole)
-        if ready:
-            room = tables_of(people, limit_of, limit_columns, low, high, free, whole, left)
-            if len(finer) > 0:
-                distance = distance_from_measured(
-                    answers[:, start:stop].copy(),
-                    finer,
-                    precision,
-                    columns,
-                    measured[first:last],
-                    whole,
-                    left,
-                    group_of,
-                )
-            else:
-                distance = distance_from_estimates(table, kinds, reference, linear, constant, modulus, whole, left)
-            best, prices, toll, products, stands = settle(distance, room)
-            for j in range(len(left)):
-                for c in range(n):
-                    whole[left[j], c] = best[j, c]
-            _clean(people, whole)
-            for j in range(len(left)):
-                for c in range(n):
-                    best[j, c] = whole[left[j], c]
-            value, bound = value_and_bound(distance, room, best, prices, toll)
-            found[family, 0] = 1.0 if stands else 0.0
-            found[family, 1] = (value - bound) / max(value, 1.0)
-            found[family, 2] = _missed(people, limit_of, limit_columns, low, high, whole)
-            found[family, 3] = products
-        for c in range(n):
-            for i in range(m):
-                x[at] = whole[i, c]
-                at += 1
+    for family in range(len(families.child_start) - 1):
+        table = _solve_one(_limits_of(families, family), families, family, group_of, report[family])
+        for c in range(table.shape[1]):
+            for i in range(table.shape[0]):
+                x[position] = table[i, c]
+                position += 1

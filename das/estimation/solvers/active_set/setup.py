@@ -1,7 +1,7 @@
-"""Loops that open a family: which tables it has to choose from, and how far each is from what was measured.
+"""Presolve of a family: fix the cells that are determined, and write constraints and objective for the others.
 
-Tables are cells x children. A cell that one child alone may fill is no variable: it is settled, and the family is
-opened as a function of the cells that are left. Compiled; the same on every machine.
+Tables are cells x children. A cell that only one child can fill is not a variable: its counts are fixed, and the family
+becomes a problem in the cells that are left. Compiled; the same on every machine.
 """
 
 from __future__ import annotations
@@ -9,36 +9,47 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from das.compiled import compiled
-from das.estimation.solvers.active_set.hessian import Floats, Ints, Numbers, bend_chain, bend_kinds, link, misfits
+from das.compiled import compiled, compiled_part
+from das.estimation.solvers.active_set.hessian import (
+    Groups,
+    add_kinds_product,
+    chain_product,
+    link_groups,
+    residuals,
+)
+from das.estimation.solvers.active_set.layout import (
+    Bools,
+    EstimateArrays,
+    Floats,
+    Ints,
+    LimitArrays,
+    MeasurementArrays,
+    Numbers,
+)
 from das.schema.limits import NO_LIMIT
 
 __all__ = [
-    "Bools",
-    "Distance",
-    "Tables",
-    "choices",
-    "distance_from_estimates",
-    "distance_from_measured",
+    "Constraints",
+    "Objective",
+    "constraints_on_cells",
+    "fix_determined_cells",
     "hessian_product",
-    "tables_of",
+    "objective_from_estimates",
+    "objective_from_measurements",
 ]
-
-Bools = NDArray[np.bool_]
 
 _NO_LIMIT = int(NO_LIMIT)
 
 
-class Tables(NamedTuple):
-    """Not negative, zero where not free, sums of cells and of limited groups as they must be.
+class Constraints(NamedTuple):
+    """Constraints of one family: counts not negative, zero where not free, cells sum to the parent, limits hold.
 
     A limit is a row: the cells that it sums (``row_cell`` from ``row_start`` on), and bounds for each child. The same
     incidence is kept by cell.
     """
 
-    parent: Floats  # one for each cell; none at the top of the spine
+    parent: Floats  # one for each cell; empty at the top of the spine
     free: Bools  # cells x children
     row_start: Numbers
     row_cell: Numbers
@@ -48,292 +59,318 @@ class Tables(NamedTuple):
     upper: Floats  # children x rows, infinite where nothing is known
 
 
-class Distance(NamedTuple):
-    """A quadratic in the children's counts, around a reference, whose curvature is a chain of sums or a table of kinds.
+class Objective(NamedTuple):
+    """A quadratic in the children's counts, around a reference, whose Hessian is a chain of sums or a table of kinds.
 
     See :class:`das.estimation.problem.Quadratic`, which says the same with a matrix. Measurements of a level give all
-    children one curvature, a sum of groups' indicators over variances. It is never written out: a product with it sums
+    children one Hessian, a sum of groups' indicators over variances. It is never written out: a product with it sums
     cells into groups, finer groups into coarser ones, weighs, and goes back the same way.
     """
 
     # A chain: edges (part, whole) between nodes, of which cells are the first, and the weights of nodes;
     edges: Numbers
     weights: Floats
-    # or a table, children (or one row for all) x kinds, and the kind of each pair of cells.
+    # or, without weights, a table as in EstimateArrays.
     table: Floats
     kinds: Ints
     reference: Floats  # cells x children
     linear: Floats  # cells x children
     constant: float
-    modulus: float  # every curvature is at least this times the identity
-    scale: float  # curvature of a typical cell
-    firmness: (
-        Floats  # for each child: what all pairs of its cells have in common, in units of what a cell has beyond it
-    )
+    modulus: float  # every Hessian is at least this times the identity
+    scale: float  # Hessian entry of a typical cell
+    stiffness: Floats  # for each child: the Hessian's value common to all pairs of cells, over a cell's value beyond it
 
 
-@compiled
-def choices(
-    parent: Floats, answers: Ints, columns: Ints, lower: Ints, upper: Ints, free: Bools, settled: Floats
-) -> tuple[bool, Ints]:
-    """Find the cells that are free and settle those that one child alone may fill; return what is left to choose.
-
-    Limits are children x columns, one column for each answer of each limited query; ``answers`` says for each query
-    and cell which of the query's columns, from where ``columns`` says, the cell counts towards. Returned is first
-    whether there is a choice to make. It is not if nothing is left, if a cell has people and no child that may have
-    them, or if a limit contradicts itself or asks for people in cells that the family does not have.
-    """
+@compiled_part
+def _find_free(limits: LimitArrays, free: Bools) -> bool:
+    """Fill in which entries can be positive; return whether no limit contradicts itself or the cells there are."""
+    parent, index, columns, lower, upper = limits
     m, n = free.shape
-    top = len(parent) == 0
     for i in range(m):
         for c in range(n):
-            free[i, c] = top or parent[i] > 0.0
+            free[i, c] = len(parent) == 0 or parent[i] > 0.0
     reached = np.zeros(lower.shape[1], dtype=np.bool_)
-    for query in range(len(answers)):
+    for query in range(len(index)):
         for i in range(m):
-            column = columns[query] + answers[query, i]
+            column = columns[query] + index[query, i]
             reached[column] = True
             for c in range(n):
                 if upper[c, column] <= 0:
                     free[i, c] = False
+    consistent = True
     for c in range(n):
         for column in range(lower.shape[1]):
-            low = max(lower[c, column], 0)
-            if low > upper[c, column] or (low > 0 and not reached[column]):
-                return False, np.empty(0, dtype=np.int64)
-    left, count, any_free = np.empty(m, dtype=np.int64), 0, False
-    for i in range(m):
-        may = 0
-        for c in range(n):
-            may += free[i, c]
-        any_free = any_free or may > 0
-        if top or may > 1:
-            left[count] = i
-            count += 1
-        elif may == 0 and parent[i] > 0.0:
-            return False, left[:0]
-        else:
-            for c in range(n):
-                settled[i, c] = parent[i] if free[i, c] else 0.0
-    return any_free and count > 0, left[:count]
+            least = max(lower[c, column], 0)
+            if least > upper[c, column] or (least > 0 and not reached[column]):
+                consistent = False
+    return consistent
 
 
 @compiled
-def tables_of(
-    parent: Floats,
-    answers: Ints,
-    columns: Ints,
-    lower: Ints,
-    upper: Ints,
-    free: Bools,
-    settled: Floats,
-    left: Ints,
-) -> Tables:
-    """Collect the limits that exclude more than cells which are not free, less what settled cells have of them."""
-    n, k, width = free.shape[1], len(left), lower.shape[1]
+def fix_determined_cells(limits: LimitArrays, free: Bools, fixed: Floats) -> tuple[bool, Ints]:
+    """Find which entries are free, fix the cells that one child alone can fill; return the cells that are left.
+
+    Returned is first whether there is a problem to solve. There is none if no cell is left, if a cell has people and no
+    child that can have them, or if a limit contradicts itself or needs people in cells that the family does not have.
+    """
+    m, n = free.shape
+    parent, top = limits.parent, len(limits.parent) == 0
+    consistent = _find_free(limits, free)
+    left, count, any_free = np.empty(m, dtype=np.int64), 0, False
+    for i in range(m):
+        options = 0
+        for c in range(n):
+            options += free[i, c]
+        any_free = any_free or options > 0
+        if top or options > 1:
+            left[count] = i
+            count += 1
+        elif options == 0 and parent[i] > 0.0:
+            consistent = False
+        elif consistent:
+            for c in range(n):
+                fixed[i, c] = parent[i] if free[i, c] else 0.0
+    return consistent and any_free and count > 0, left[:count]
+
+
+@compiled_part
+def _rows_of_columns(limits: LimitArrays, left: Ints, size: Ints) -> Ints:
+    """Number the columns whose limits exclude more than entries that are not free; -1 for all others.
+
+    ``size`` comes as zeros and becomes the number of cells of each such column.
+    """
+    _, index, columns, lower, upper = limits
+    width = lower.shape[1]
     row_of = np.full(width, -1)
-    for c in range(n):
+    for c in range(lower.shape[0]):
         for column in range(width):
             if lower[c, column] > 0 or 0 < upper[c, column] < _NO_LIMIT:
                 row_of[column] = -2
-    size = np.zeros(width, dtype=np.int64)
-    incidence = 0
-    for query in range(len(answers)):
-        for j in range(k):
-            column = columns[query] + answers[query, left[j]]
+    for query in range(len(index)):
+        for j in range(len(left)):
+            column = columns[query] + index[query, left[j]]
             if row_of[column] != -1:
                 size[column] += 1
-                incidence += 1
     rows = 0
     for column in range(width):
         row_of[column] = rows if size[column] > 0 else -1
         rows += size[column] > 0
-    row_start, row_cell = np.zeros(rows + 1, dtype=np.uint32), np.empty(incidence, dtype=np.uint32)
-    cell_start, cell_row = np.zeros(k + 1, dtype=np.uint32), np.empty(incidence, dtype=np.uint32)
+    return row_of
+
+
+@compiled_part
+def _row_bounds(
+    limits: LimitArrays, row_of: Ints, row_start: Numbers, fixed: Floats, left: Ints
+) -> tuple[Floats, Floats]:
+    """Bounds of each row, children x rows, less the counts of fixed cells."""
+    _, index, columns, lower, upper = limits
+    n, rows = lower.shape[0], len(row_start) - 1
     low, high = np.zeros((n, rows)), np.full((n, rows), np.inf)
-    for column in range(width):
+    for column in range(lower.shape[1]):
         row = row_of[column]
         if row >= 0:
-            row_start[row + 1] = row_start[row] + size[column]
-            size[column] = row_start[row]  # from here on: where the row's next cell goes
             for c in range(n):
                 low[c, row] = max(lower[c, column], 0)
                 if upper[c, column] < _NO_LIMIT:
                     high[c, row] = upper[c, column]
-    found = 0
-    for j in range(k):
-        for query in range(len(answers)):
-            column = columns[query] + answers[query, left[j]]
-            if row_of[column] >= 0:
-                row_cell[size[column]] = j
-                size[column] += 1
-                cell_row[found] = row_of[column]
-                found += 1
-        cell_start[j + 1] = found
-    if k < len(settled):
-        for query in range(len(answers)):
-            for i in range(len(settled)):  # zero where cells are left
-                row = row_of[columns[query] + answers[query, i]]
+    if len(left) < len(fixed):
+        for query in range(len(index)):
+            for i in range(len(fixed)):  # zero where cells are left
+                row = row_of[columns[query] + index[query, i]]
                 if row >= 0:
                     for c in range(n):
-                        low[c, row] -= settled[i, c]
-                        high[c, row] -= settled[i, c]
+                        low[c, row] -= fixed[i, c]
+                        high[c, row] -= fixed[i, c]
         for c in range(n):
             for row in range(rows):
                 low[c, row] = max(low[c, row], 0.0)
-    people, may = np.empty(k if len(parent) > 0 else 0), np.empty((k, n), dtype=np.bool_)
+    return low, high
+
+
+@compiled
+def constraints_on_cells(limits: LimitArrays, free: Bools, fixed: Floats, left: Ints) -> Constraints:
+    """Write the constraints on the cells that are left: the sums to the parent, and the limits as rows."""
+    parent, index, columns = limits.parent, limits.column_of, limits.columns
+    n, k, width = free.shape[1], len(left), limits.lower.shape[1]
+    size = np.zeros(width, dtype=np.int64)
+    row_of = _rows_of_columns(limits, left, size)
+    rows, incidence = 0, 0
+    for column in range(width):
+        rows += size[column] > 0
+        incidence += size[column]
+    row_start, row_cell = np.zeros(rows + 1, dtype=np.uint32), np.empty(incidence, dtype=np.uint32)
+    cell_start, cell_row = np.zeros(k + 1, dtype=np.uint32), np.empty(incidence, dtype=np.uint32)
+    for column in range(width):
+        row = row_of[column]
+        if row >= 0:
+            row_start[row + 1] = row_start[row] + size[column]
+            size[column] = row_start[row]  # from here on: the position of the row's next cell
+    position = 0
+    for j in range(k):
+        for query in range(len(index)):
+            column = columns[query] + index[query, left[j]]
+            if row_of[column] >= 0:
+                row_cell[size[column]] = j
+                size[column] += 1
+                cell_row[position] = row_of[column]
+                position += 1
+        cell_start[j + 1] = position
+    low, high = _row_bounds(limits, row_of, row_start, fixed, left)
+    people, free_left = np.empty(k if len(parent) > 0 else 0), np.empty((k, n), dtype=np.bool_)
     for j in range(len(people)):
         people[j] = parent[left[j]]
     for j in range(k):
         for c in range(n):
-            may[j, c] = free[left[j], c]
-    return Tables(people, may, row_start, row_cell, cell_start, cell_row, low, high)
+            free_left[j, c] = free[left[j], c]
+    return Constraints(people, free_left, row_start, row_cell, cell_start, cell_row, low, high)
+
+
+@compiled_part
+def _values_of_groups(
+    measurements: MeasurementArrays, groups: Groups, fixed: Floats, left: Ints, group_of: Ints
+) -> Floats:
+    """Measured values of the groups, groups x children, less the counts of fixed cells."""
+    index, columns, measured = measurements.column_of, measurements.columns, measurements.values
+    n = fixed.shape[1]
+    values = np.empty((len(groups.node), n))
+    for query in range(len(index)):
+        for g in range(groups.start[query], groups.start[query + 1]):
+            for c in range(n):
+                values[g, c] = measured[c, columns[query] + groups.key[g]]
+    if len(left) == len(fixed):
+        return values
+    is_fixed = np.ones(len(fixed), dtype=np.bool_)
+    for j in range(len(left)):
+        is_fixed[left[j]] = False
+    for query in range(len(index)):
+        for g in range(groups.start[query], groups.start[query + 1]):
+            group_of[groups.key[g]] = g
+        for i in range(len(fixed)):
+            if is_fixed[i] and group_of[index[query, i]] >= 0:
+                g = group_of[index[query, i]]
+                for c in range(n):
+                    values[g, c] -= fixed[i, c]
+        for g in range(groups.start[query], groups.start[query + 1]):
+            group_of[groups.key[g]] = -1
+    return values
 
 
 @compiled
-def distance_from_measured(
-    answers: Ints,
-    finer: Ints,
-    precision: Floats,
-    columns: Ints,
-    measured: Ints,
-    settled: Floats,
-    left: Ints,
-    group_of: Ints,
-) -> Distance:
-    """Write the distance from what was measured as a function of the cells that are left.
+def objective_from_measurements(
+    measurements: MeasurementArrays, fixed: Floats, left: Ints, group_of: Ints
+) -> Objective:
+    """Write the weighted squared residuals of what was measured as a function of the cells that are left.
 
-    Queries come with the finest first, each with an earlier one that it can be summed from (``finer``, or -1), and
-    their noisy answers as columns. Answers that none of the cells reaches are constants and left out. The modulus is
-    the precision of queries that see every cell by itself; what others add to the curvature is positive semidefinite.
-    ``group_of`` is scratch, filled with -1, and left so.
+    Answers that none of these cells reaches are constants and left out. The modulus is the precision of queries that
+    measure every cell by itself; what others add to the Hessian is positive semidefinite. ``group_of`` is scratch,
+    filled with -1, and left so.
     """
-    q, k, n = len(answers), len(left), settled.shape[1]
+    index, precision = measurements.column_of, measurements.precision
+    q, k, n = len(index), len(left), fixed.shape[1]
     keys = np.empty((q, k), dtype=np.int64)
     for query in range(q):
         for j in range(k):
-            keys[query, j] = answers[query, left[j]]
-    seen, node_of = np.full((q + 1) * k, -1), np.empty((q, k), dtype=np.int64)
-    node, key, start = np.empty(q * k, dtype=np.int64), np.empty(q * k, dtype=np.int64), np.zeros(q + 1, dtype=np.int64)
-    edges = np.empty((q * k, 2), dtype=np.uint32)
-    nodes, used = link(keys, finer, group_of, seen, node_of, node, key, start, edges)
-    groups = start[q]
+            keys[query, j] = index[query, left[j]]
+    groups = link_groups(keys, measurements.finer, group_of)
+    values = _values_of_groups(measurements, groups, fixed, left, group_of)
 
-    values, weight, weights = np.empty((groups, n)), np.empty(groups), np.zeros(nodes)
+    weight, weights = np.empty(len(groups.node)), np.zeros(groups.nodes)
+    modulus, common, beyond, detailed = 0.0, 0.0, 0.0, -1
     for query in range(q):
-        for g in range(start[query], start[query + 1]):
+        size = groups.start[query + 1] - groups.start[query]
+        for g in range(groups.start[query], groups.start[query + 1]):
             weight[g] = precision[query]
-            weights[node[g]] += precision[query]
-            for c in range(n):
-                values[g, c] = measured[c, columns[query] + key[g]]
-    if k < len(settled):
-        there = np.ones(len(settled), dtype=np.bool_)
-        for j in range(k):
-            there[left[j]] = False
-        for query in range(q):
-            for g in range(start[query], start[query + 1]):
-                group_of[key[g]] = g
-            for i in range(len(settled)):
-                if there[i] and group_of[answers[query, i]] >= 0:
-                    g = group_of[answers[query, i]]
-                    for c in range(n):
-                        values[g, c] -= settled[i, c]
-            for g in range(start[query], start[query + 1]):
-                group_of[key[g]] = -1
-
-    reference, modulus, common, own, detailed = np.zeros((k, n)), 0.0, 0.0, 0.0, -1
-    for query in range(q):
-        size = start[query + 1] - start[query]
+            weights[groups.node[g]] += precision[query]
         if size == k:
             modulus += precision[query]
             detailed = query
         if size == 1:
             common += precision[query]
         else:
-            own += precision[query]
+            beyond += precision[query]
+    reference = np.zeros((k, n))
     if detailed >= 0:
-        for g in range(start[detailed], start[detailed + 1]):
+        for g in range(groups.start[detailed], groups.start[detailed + 1]):
             for c in range(n):
-                reference[node[g], c] = values[g, c]
-    linear, sums, forces = np.empty((k, n)), np.empty((nodes, n)), np.zeros((nodes, n))
-    chain = edges[:used]
-    constant = misfits(values, node[:groups], weight, chain, reference, sums, forces, linear)
-    scale, firmness = 0.0, np.empty(n)
-    for at in range(nodes):
-        scale = max(scale, weights[at])
+                reference[groups.node[g], c] = values[g, c]
+    constant, linear = residuals(values, weight, groups, reference)
+    scale, stiffness = 0.0, np.empty(n)
+    for node in range(groups.nodes):
+        scale = max(scale, weights[node])
     for c in range(n):
-        firmness[c] = common / own if own > 0.0 else common
-    none, no_kinds = np.empty((1, 0)), np.empty((0, 0), dtype=np.int64)
-    return Distance(chain, weights, none, no_kinds, reference, linear, constant, modulus, scale, firmness)
+        stiffness[c] = common / beyond if beyond > 0.0 else common
+    no_table, no_kinds = np.empty((1, 0)), np.empty((0, 0), dtype=np.int64)
+    return Objective(groups.edges, weights, no_table, no_kinds, reference, linear, constant, modulus, scale, stiffness)
 
 
-@compiled
-def distance_from_estimates(
-    table: Floats,
-    kinds: Ints,
-    reference: Floats,
-    linear: Floats,
-    constant: float,
-    modulus: float,
-    settled: Floats,
-    left: Ints,
-) -> Distance:
-    """Write a distance from linear estimates, given children x cells, as a function of the cells that are left."""
-    m, n = settled.shape
-    k = len(left)
-    around, force = np.empty((k, n)), np.empty((k, n))
-    for j in range(k):
-        for c in range(n):
-            around[j, c] = reference[c, left[j]]
-            force[j, c] = linear[c, left[j]]
-    if k < m:
-        step, bent = np.empty((m, n)), np.zeros((m, n))
-        for i in range(m):
-            for c in range(n):
-                step[i, c] = settled[i, c] - reference[c, i]
-        for j in range(k):
-            for c in range(n):
-                step[left[j], c] = 0.0
-        bend_kinds(table, kinds, step, bent)
-        for i in range(m):
-            for c in range(n):
-                constant += step[i, c] * (bent[i, c] - 2.0 * linear[c, i])
-        for j in range(k):
-            for c in range(n):
-                force[j, c] -= bent[left[j], c]
-        rest = np.empty((k, k), dtype=np.int64)
-        for i in range(k):
-            for j in range(k):
-                rest[i, j] = kinds[left[i], left[j]]
-        kinds = rest
+@compiled_part
+def _stiffness_of_table(table: Floats, kinds: Ints, children: int) -> Floats:
+    """Find for each child the Hessian's value common to all pairs of cells, over a cell's value beyond it."""
+    k = len(kinds)
     common, beyond = np.empty(len(table)), 0.0
     for row in range(len(table)):
         least = np.inf
-        for i in range(k):  # of the pairs that there are: the table may know of others
+        for i in range(k):  # over the pairs that there are: the table can have other kinds
             for j in range(i + 1):
                 least = min(least, table[row, kinds[i, j]])
         common[row] = max(least, 0.0)
         for i in range(k):
             beyond += (table[row, kinds[i, i]] - common[row]) / (k * len(table))
-    firmness = np.zeros(n)
-    for c in range(n):
-        firmness[c] = common[c % len(table)] / beyond if k > 1 and beyond > 0.0 else 0.0
-    no_edges = np.empty((0, 2), dtype=np.uint32)
-    scale = table[0, kinds[0, 0]]
-    return Distance(no_edges, np.empty(0), table, kinds, around, force, constant, modulus, scale, firmness)
+    stiffness = np.zeros(children)
+    for c in range(children):
+        stiffness[c] = common[c % len(table)] / beyond if k > 1 and beyond > 0.0 else 0.0
+    return stiffness
 
 
-@compiled
-def hessian_product(distance: Distance, step: Floats) -> Floats:
-    """Multiply each child's column by its curvature."""
+@compiled_part
+def objective_from_estimates(estimates: EstimateArrays, fixed: Floats, left: Ints) -> Objective:
+    """Write a quadratic around linear estimates, given children x cells, as a function of the cells that are left."""
+    table, kinds, reference, linear, constant, modulus = estimates
+    m, n = fixed.shape
+    k = len(left)
+    reference_left, linear_left = np.empty((k, n)), np.empty((k, n))
+    for j in range(k):
+        for c in range(n):
+            reference_left[j, c] = reference[c, left[j]]
+            linear_left[j, c] = linear[c, left[j]]
+    if k < m:
+        step, product = np.empty((m, n)), np.zeros((m, n))
+        for i in range(m):
+            for c in range(n):
+                step[i, c] = fixed[i, c] - reference[c, i]
+        for j in range(k):
+            for c in range(n):
+                step[left[j], c] = 0.0
+        add_kinds_product(table, kinds, step, product)
+        for i in range(m):
+            for c in range(n):
+                constant += step[i, c] * (product[i, c] - 2.0 * linear[c, i])
+        for j in range(k):
+            for c in range(n):
+                linear_left[j, c] -= product[left[j], c]
+        kinds_left = np.empty((k, k), dtype=np.int64)
+        for i in range(k):
+            for j in range(k):
+                kinds_left[i, j] = kinds[left[i], left[j]]
+        kinds = kinds_left
+    stiffness, scale = _stiffness_of_table(table, kinds, n), table[0, kinds[0, 0]]
+    no_edges, no_weights = np.empty((0, 2), dtype=np.uint32), np.empty(0)
+    return Objective(
+        no_edges, no_weights, table, kinds, reference_left, linear_left, constant, modulus, scale, stiffness
+    )
+
+
+@compiled_part
+def hessian_product(objective: Objective, step: Floats) -> Floats:
+    """Multiply each child's column by its Hessian."""
     m, n = step.shape
-    if len(distance.weights) > 0:
-        sums = np.empty((len(distance.weights), n))
+    if len(objective.weights) > 0:
+        sums = np.empty((len(objective.weights), n))
         for i in range(m):
             for c in range(n):
                 sums[i, c] = step[i, c]
-        bend_chain(distance.edges, distance.weights, m, sums)
+        chain_product(objective.edges, objective.weights, m, sums)
         return sums[:m]
     out = np.zeros((m, n))
-    bend_kinds(distance.table, distance.kinds, step, out)
+    add_kinds_product(objective.table, objective.kinds, step, out)
     return out

@@ -1,0 +1,159 @@
+"""Minimise the objective on one face: project onto its affine hull, then descend by conjugate gradients. Compiled."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from das.compiled import compiled_part
+from das.estimation.solvers.active_set.face import (
+    Blocks,
+    Face,
+    blocks_product,
+    chain_product_on_face,
+    dot,
+    project,
+)
+from das.estimation.solvers.active_set.layout import Floats
+from das.estimation.solvers.active_set.setup import Constraints, Objective
+from das.estimation.solvers.active_set.state import State, Vectors, Workspace
+
+__all__ = ["EXTRA_STEPS", "Progress", "descend", "project_onto_face", "start_descent"]
+
+EXTRA_STEPS = 50
+"""Steps on a face beyond the number of its entries, after which the descent ends."""
+_ROUGH = 0.15
+"""How far the half gradient on a face must fall, as a share, while the active set still changes."""
+_FARKAS = 1e6
+"""Multiplier, for each person missed, of a limit that a face cannot meet: it draws in entries beside the face."""
+
+
+class Progress(NamedTuple):
+    """Conjugate gradients so far: energy of the last step, steps, Hessian products, squared length that is left."""
+
+    energy: float
+    steps: int
+    products: int
+    squared: float
+
+
+@compiled_part
+def project_onto_face(
+    face: Face, factor: Floats, constraints: Constraints, state: State, vectors: Vectors
+) -> tuple[Floats, float]:
+    """Project the iterate onto the affine hull of the face; fill in the point as ``moved``.
+
+    Returned is by how much each binding limit is missed, if the face cannot meet all, and the largest such number.
+    The point is seen from where each cell's entries are equal and sum to the parent.
+    """
+    parent, cell, child, terms = constraints.parent, face.cell, face.child, face.terms
+    moved, even, limits, binding = vectors.moved, vectors.step, vectors.limits_step, state.binding
+    goal, missed, worst = np.empty(face.binding), np.empty(face.binding), 0.0
+    for r in range(binding.shape[1]):
+        for c in range(binding.shape[0]):
+            if face.number[r, c] >= 0:
+                goal[face.number[r, c]] = constraints.upper[c, r] if binding[c, r] > 0 else constraints.lower[c, r]
+    for j in range(len(cell)):
+        even[j] = parent[cell[j]] * face.share[cell[j]] if len(parent) > 0 else 0.0
+        moved[j] = state.x[cell[j], child[j]] - even[j]
+    for _ in range(2):  # the second time removes the rounding of the first
+        for b in range(face.numbered):
+            limits[b] = -goal[b] if b < face.binding else 0.0
+        for t in range(len(terms)):
+            limits[terms[t, 1]] += even[terms[t, 0]] if terms[t, 1] < face.binding else -moved[terms[t, 0]]
+        project(face.start, face.share, terms, factor, moved, state.cell_multipliers, limits)
+    for j in range(len(cell)):
+        moved[j] += even[j]
+    for b in range(face.binding):
+        missed[b] = -goal[b]
+    for t in range(len(terms)):
+        if terms[t, 1] < face.binding:
+            missed[terms[t, 1]] += moved[terms[t, 0]]
+    for b in range(face.binding):
+        worst = max(worst, abs(missed[b]))
+    return missed, worst
+
+
+@compiled_part
+def start_descent(face: Face, missed: Floats, infeasible: bool, state: State, vectors: Vectors) -> None:
+    """Set the descent to minus the half gradient, and all moves and multipliers to zero.
+
+    If the face cannot meet its limits, those missed get large multipliers: on the entries of the face these cancel
+    out, and entries beside it that could help become positive.
+    """
+    for j in range(len(face.cell)):
+        vectors.descent[j] = -state.half_gradient[face.cell[j], face.child[j]]
+        vectors.direction[j] = 0.0
+        vectors.moved[j] = 0.0
+    for i in range(len(state.cell_multipliers)):
+        state.cell_multipliers[i] = 0.0
+    for b in range(face.numbered):
+        vectors.limits[b] = _FARKAS * missed[b] if infeasible and b < face.binding else 0.0
+    for t in range(len(face.terms) if infeasible else 0):
+        vectors.descent[face.terms[t, 0]] -= vectors.limits[face.terms[t, 1]]
+
+
+@compiled_part
+def descend(
+    objective: Objective,
+    face: Face,
+    factor: Floats,
+    blocks: Blocks,
+    vectors: Vectors,
+    space: Workspace,
+    cell_multipliers: Floats,
+    aim: tuple[Progress, float, float],
+) -> Progress:
+    """Continue conjugate gradients from ``aim``'s progress until the squared length that is left reaches its target.
+
+    The third number is the half gradient at which a face is solved. A negative target is replaced by a share of the
+    length at the start.
+    """
+    progress, target, fine = aim
+    descent, step, direction, product, moved, limits, limits_step = vectors
+    start, share, terms, child, stiff = face.start, face.share, face.terms, face.child, face.number[-1]
+    energy_before, steps, products = progress.energy, progress.steps, progress.products
+    size, most = len(face.cell), EXTRA_STEPS + len(face.cell)
+    while True:
+        for b in range(face.numbered):
+            limits_step[b] = 0.0
+        for j in range(size):
+            step[j] = descent[j]
+        project(start, share, terms, factor, step, cell_multipliers, limits_step)
+        for b in range(face.binding):
+            limits[b] += limits_step[b]
+        squared = dot(step, step)
+        energy = squared
+        # What the stiff totals took is still to be descended; the rest is gone for good.
+        for j in range(size):
+            descent[j] = step[j]
+        if face.numbered > face.binding:
+            for j in range(size):
+                if stiff[child[j]] >= 0:
+                    descent[j] += limits_step[stiff[child[j]]]
+            energy = dot(descent, step)
+        if target < 0.0:
+            target = max(fine * fine, _ROUGH * _ROUGH * squared)
+        if squared <= target or steps >= most:
+            return Progress(energy_before, steps, products, squared)
+        keep = energy / energy_before if steps > 0 else 0.0
+        energy_before = energy
+        for j in range(size):
+            direction[j] = step[j] + keep * direction[j]
+        if len(objective.weights) > 0:
+            chain_product_on_face(
+                face.place, objective.edges, objective.weights, len(start) - 1, space.sums, direction, product
+            )
+        else:
+            blocks_product(blocks, space.row, direction, product)
+        steps += 1
+        products += 1
+        curvature = dot(direction, product)
+        if curvature <= 0.0:  # flat up to rounding
+            steps = most
+            continue
+        length = energy / curvature
+        for j in range(size):
+            moved[j] += length * direction[j]
+            descent[j] -= length * product[j]
