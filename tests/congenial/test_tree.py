@@ -217,7 +217,7 @@ def test_what_cannot_be_a_tree_is_refused():
 
 
 def test_a_larger_tree_still_proves_its_errors():
-    """Forty leaves, most of them empty, three levels, wide noise: the pull of the empty ones is in the windows."""
+    """Forty leaves, most of them empty, three levels, wide noise: the windows cover sums that empty leaves raise."""
     noise = DiscreteGaussian(25)
     parents = (-1, *(0,) * 5, *(1 + k // 8 for k in range(40)))
     tree = Tree(parents=parents, noise=(noise,) * 46, lower=(0,) * 46, upper=(UNBOUNDED,) * 46)
