@@ -176,7 +176,9 @@ class Processes:
     def __init__(self, folder: Path) -> None:
         self.folder, self.numbers = folder, count()
         self.context = multiprocessing.get_context("forkserver")
-        self.context.set_forkserver_preload(["das.cli", "pipelines.run", "das.report.privacy", "das.report.progress"])
+        self.context.set_forkserver_preload(
+            ["das.cli", "das.check", "das.promise.joint", "das.demo.starter", "pipelines.run", "das.report.progress"]
+        )
 
     def start(self, arguments: list[object], **job: object) -> tuple[Any, Path]:
         outputs = self.folder / str(next(self.numbers))
