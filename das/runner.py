@@ -20,7 +20,7 @@ STAGES = ("tabulate", "measure", "estimate", "publish", "report")
 """The stages of a release, in order; each begins where the one before it was made durable."""
 
 Progress = Callable[[str, int, int], None]
-"""SentMessages the stage, how many of its parts are written, and how many there are."""
+"""Called with the stage, how many of its files are written, and how many there are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class StageTime:
 
 
 Stopwatch = Callable[[StageTime], None]
-"""SentMessages what each stage took, once it has ended."""
+"""Called with the times of each stage, once it has ended."""
 
 
 class Runner(Protocol):

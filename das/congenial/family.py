@@ -91,7 +91,7 @@ class Family:
     reach: float
     splits: int
 
-    def weigh(self, below: Sequence[SentMessages] | None) -> tuple[_LayerMessages, ...]:
+    def forward_pass(self, below: Sequence[SentMessages] | None) -> tuple[_LayerMessages, ...]:
         """Forward pass: messages of every layer; ``below`` are the messages sent to the children, None for leaves."""
         finest = len(self.layers) - 1
         weighed = [self._leaves() if below is None else self._own(finest, _joined(below))]
@@ -99,7 +99,7 @@ class Family:
             weighed.insert(0, self._coarser(depth, weighed[0]))
         return tuple(weighed)
 
-    def tell(self, weighed: tuple[_LayerMessages, ...], above: Layer) -> SentMessages:
+    def send_up(self, weighed: tuple[_LayerMessages, ...], above: Layer) -> SentMessages:
         """Convolve the children's messages of each answer and send them up, to the parent's finest layer."""
         top = weighed[0]
         possible = np.flatnonzero(top.layer.reached)

@@ -171,7 +171,7 @@ class SendUp(_OfFamily):
         with reporting_errors(self.work.partial):
             family, below = self.family(parent, joined)
             with refusing(WindowsTooNarrow):
-                sent = family.tell(family.weigh(below), self.layers[above][-1])
+                sent = family.send_up(family.forward_pass(below), self.layers[above][-1])
         yield max(0, int(spine.parent(above)[parent])), _arrays(sent).with_array("child", np.array([parent]))
 
 
@@ -198,7 +198,7 @@ class DrawFamily(_OfFamily):
             family, below = self.family(parent, joined)
             drawn_above = np.zeros(family.layers[0].query.size, dtype=np.int64)
             with refusing(WindowsTooNarrow):  # whether the roots hold is settled before anything is drawn
-                weighed = family.weigh(below)
+                weighed = family.forward_pass(below)
                 coarsest = None if "answer" in above else family.draw_roots(weighed, self.streams)
             with refusing(SplitNotProved):  # from here on it may depend on what was drawn
                 if coarsest is None:

@@ -54,12 +54,12 @@ class Drawer:
             for parent, family in self._families(level):
                 first = int(families(spine, level)[parent])
                 mine = [below[level, first + k] for k in range(len(family.geocodes))] if below else None
-                weighed = family.weigh(mine)
+                weighed = family.forward_pass(mine)
                 self.weighed[level, parent] = family, weighed
                 depth = spine.levels.index(level)
                 if depth:
                     above = spine.levels[depth - 1]
-                    sent[above, parent] = family.tell(weighed, self.layers[above][-1])
+                    sent[above, parent] = family.send_up(weighed, self.layers[above][-1])
             below = sent
 
     def _counts(self, level: str) -> NDArray[np.int64]:
