@@ -29,7 +29,7 @@ def change_of(event: str, arguments: tuple[object, ...]) -> tuple[str, str] | No
     return None
 
 
-def hook(folder: str, before: int | tuple[tuple[str, str], ...], number: int, log: str | None) -> None:
+def signal_before_change(folder: str, before: int | tuple[tuple[str, str], ...], number: int, log: str | None) -> None:
     """Signal this process before a change below ``folder``.
 
     ``before`` is the change's place in the sequence of all of them, or a few (verb, end of path) that must come one
@@ -71,7 +71,7 @@ def main(
     os.umask(umask)
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         os.dup2(os.open(str(Path(outputs) / name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), descriptor)
-    hook(folder, before, number, log)
+    signal_before_change(folder, before, number, log)
     from das.cli import main as das
 
     das(arguments)
