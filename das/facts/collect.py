@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from das.errors import InfeasibleError, InputError, Problem, ProblemsFound
 from das.facts.conflict import infeasible_tops, minimal_conflict
-from das.facts.fact import Declared, Fact, Facts, Sign, limits_of, tighter
+from das.facts.fact import Declared, Fact, Facts, Sign, tighter
 from das.facts.published import is_release, released_answers
 from das.facts.splitting import Upsweep, sweep_up
 from das.plan.constraint import Bound, Published
@@ -145,7 +145,7 @@ def _propagated(declared: tuple[Declared, ...], spine: Spine) -> Facts:
 
 
 def _beside(fact: Fact, found: dict[tuple[str, Sign], Fact]) -> tuple[Fact, ...]:
-    """Write an exact value that contradicts an earlier one as two limits, so that both are kept and found infeasible."""
+    """Write an exact value that contradicts an earlier one as two limits, so that both are kept and conflict."""
     earlier = found.get((fact.query.name, "="))
     if fact.sign != "=" or earlier is None or np.array_equal(earlier.values, fact.values):
         return (fact,)

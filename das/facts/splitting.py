@@ -241,8 +241,8 @@ _REMEDY = (
 
 def _refusal(component: Component, spine: Spine, level: str, unit: int) -> Problem:
     reason = (
-        f"the limits on {component.names} do not nest: whether the counts above {level} can be split among its geounits "
-        "would be known only when they have been drawn"
+        f"the limits on {component.names} do not nest: whether the counts above {level} can be split among its "
+        "geounits would be known only when they have been drawn"
     )
     return Problem(f"{level} {spine.geocodes(level)[unit]}", reason, _REMEDY)
 

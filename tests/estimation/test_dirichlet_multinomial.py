@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import integrate, stats
 
 from das.estimation.prior.dirichlet_multinomial import OVERDISPERSION, ShareEstimate, fit_shares, overdispersion_factor
-from das.estimation.prior.exponential import NOBODY, log_likelihood, fit_means
+from das.estimation.prior.exponential import NOBODY, fit_means, log_likelihood
 from das.estimation.prior.mixture import posterior_weights
 
 Floats = NDArray[np.float64]

@@ -60,9 +60,7 @@ def others(known: LinearEstimate, cells: NDArray[np.int64], name: str) -> NDArra
 
 @pytest.mark.parametrize("campless", [[], [1], [0, 2], [0, 1, 2]])
 @pytest.mark.parametrize("cells", [np.arange(16), np.array([0, 3, 9])])
-def test_the_distance_grows_by_the_sharing_prior(
-    campless: list[int], cells: NDArray[np.int64]
-) -> None:
+def test_the_distance_grows_by_the_sharing_prior(campless: list[int], cells: NDArray[np.int64]) -> None:
     rng = np.random.default_rng(5)
     truth = rng.poisson(3.0, (3, SCHEMA.size))
     truth[campless, 8:] = 0

@@ -182,7 +182,7 @@ def test_mistakes_in_the_config(country: Country) -> None:
     twice = [entry("a.csv"), entry("b.csv")]
     with pytest.raises(ConfigError, match=r"already declared by published\.1"):
         country.plan(published=twice)
-    with pytest.raises(ConfigError, match="'blok' is (no|not a) level"):
+    with pytest.raises(ConfigError, match=r"'blok' is (no|not a) level"):
         country.plan(published=[entry("a.csv", level="blok")])
 
 

@@ -19,7 +19,17 @@ from das.estimation.linear.basis import Basis, Blocks, Floats
 from das.estimation.problem import Measured, Quadratic
 from das.schema.query import Query
 
-__all__ = ["RELATIVE_ZERO", "Exact", "LinearEstimate", "condition", "distance", "exact_share", "pool", "update", "update_from_parent"]
+__all__ = [
+    "RELATIVE_ZERO",
+    "Exact",
+    "LinearEstimate",
+    "condition",
+    "distance",
+    "exact_share",
+    "pool",
+    "update",
+    "update_from_parent",
+]
 
 RELATIVE_ZERO = 1e-11
 """Variances below this share of the largest count as zero: that direction is known exactly."""
