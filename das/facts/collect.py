@@ -145,7 +145,7 @@ def _propagated(declared: tuple[Declared, ...], spine: Spine) -> Facts:
 
 
 def _beside(fact: Fact, found: dict[tuple[str, Sign], Fact]) -> tuple[Fact, ...]:
-    """Write an exact value that contradicts an earlier one as two limits: both are kept and found infeasible."""
+    """Write an exact value that contradicts an earlier one as two limits, so that both are kept and conflict."""
     earlier = found.get((fact.query.name, "="))
     if fact.sign != "=" or earlier is None or np.array_equal(earlier.values, fact.values):
         return (fact,)

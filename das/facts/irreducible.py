@@ -53,7 +53,7 @@ class System:
         return bool(result.status == 0)
 
     def _enough(self) -> int:
-        """Upper bound on a smallest solution's variables: each person counts towards a lower limit or given row."""
+        """Upper bound on a smallest solution: each of its people counts towards a lower limit or a given row."""
         given = 0 if self.given_values is None else int(self.given_values.sum())
         return min(int(NO_LIMIT), int(np.maximum(self.lower, 0).sum()) + given)
 
