@@ -30,12 +30,13 @@ _FARKAS = 1e6
 
 
 class Progress(NamedTuple):
-    """Conjugate gradients so far: energy of the last step, steps, Hessian products, squared length that is left."""
+    """Conjugate gradients on a face so far, so that they can be continued."""
 
-    energy: float
+    energy: float  # of the last step
     steps: int
-    products: int
-    squared: float
+    products: int  # with the Hessian
+    squared: float  # squared length of the projected gradient that is left
+    target: float  # squared length at which to stop; negative: a share of that at the start
 
 
 @compiled_part
@@ -62,7 +63,7 @@ def project_onto_face(
             limits[b] = -goal[b] if b < face.binding else 0.0
         for t in range(len(terms)):
             limits[terms[t, 1]] += even[terms[t, 0]] if terms[t, 1] < face.binding else -moved[terms[t, 0]]
-        project(face.start, face.share, terms, factor, moved, state.cell_multipliers, limits)
+        project(face.start, face.share, terms, factor, moved, vectors.cells, limits)
     for j in range(len(cell)):
         moved[j] += even[j]
     for b in range(face.binding):
@@ -86,8 +87,8 @@ def start_descent(face: Face, missed: Floats, infeasible: bool, state: State, ve
         vectors.descent[j] = -state.half_gradient[face.cell[j], face.child[j]]
         vectors.direction[j] = 0.0
         vectors.moved[j] = 0.0
-    for i in range(len(state.cell_multipliers)):
-        state.cell_multipliers[i] = 0.0
+    for i in range(len(vectors.cells)):
+        vectors.cells[i] = 0.0
     for b in range(face.numbered):
         vectors.limits[b] = _FARKAS * missed[b] if infeasible and b < face.binding else 0.0
     for t in range(len(face.terms) if infeasible else 0):
@@ -102,25 +103,23 @@ def descend(
     blocks: Blocks,
     vectors: Vectors,
     space: Workspace,
-    cell_multipliers: Floats,
-    aim: tuple[Progress, float, float],
+    fine: float,
+    progress: Progress,
 ) -> Progress:
-    """Continue conjugate gradients from ``aim``'s progress until the squared length that is left reaches its target.
+    """Continue conjugate gradients until the projected gradient is as short as ``progress`` asks for.
 
-    The third number is the half gradient at which a face is solved. A negative target is replaced by a share of the
-    length at the start.
+    ``fine`` is the length at which a face is solved: no target is below it.
     """
-    progress, target, fine = aim
-    descent, step, direction, product, moved, limits, limits_step = vectors
+    descent, step, direction, product, moved, cells, limits, limits_step = vectors
     start, share, terms, child, stiff = face.start, face.share, face.terms, face.child, face.number[-1]
-    energy_before, steps, products = progress.energy, progress.steps, progress.products
+    energy_before, steps, products, _, target = progress
     size, most = len(face.cell), EXTRA_STEPS + len(face.cell)
     while True:
         for b in range(face.numbered):
             limits_step[b] = 0.0
         for j in range(size):
             step[j] = descent[j]
-        project(start, share, terms, factor, step, cell_multipliers, limits_step)
+        project(start, share, terms, factor, step, cells, limits_step)
         for b in range(face.binding):
             limits[b] += limits_step[b]
         squared = dot(step, step)
@@ -136,7 +135,7 @@ def descend(
         if target < 0.0:
             target = max(fine * fine, _ROUGH * _ROUGH * squared)
         if squared <= target or steps >= most:
-            return Progress(energy_before, steps, products, squared)
+            return Progress(energy_before, steps, products, squared, target)
         keep = energy / energy_before if steps > 0 else 0.0
         energy_before = energy
         for j in range(size):

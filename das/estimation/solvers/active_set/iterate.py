@@ -193,7 +193,7 @@ def _solve_face(
     The descent first goes far enough to see what is wrong with the face; if nothing is, on to the face's optimum.
     """
     cell, child, move = face.cell, face.child, space.move
-    vectors = vectors_on(face, space.vectors)
+    vectors = vectors_on(face, space.vectors, state.cell_multipliers)
     missed, worst = project_onto_face(face, factor, constraints, state, vectors)
     feasible = worst <= tolerances.near
     m, n = move.shape
@@ -205,10 +205,9 @@ def _solve_face(
     _move(objective, space.sums, move, state.x, state.half_gradient)
     blocks = hessian_blocks(objective, face, space.block_entry, space.block_start)
     start_descent(face, missed, not feasible, state, vectors)
-    progress, solved, target = Progress(0.0, 0, 0, np.inf), tolerances.fine * tolerances.fine, -1.0
+    progress, solved = Progress(0.0, 0, 0, np.inf, -1.0), tolerances.fine * tolerances.fine
     while True:
-        aim = (progress, target, tolerances.fine)
-        progress = descend(objective, face, factor, blocks, vectors, space, state.cell_multipliers, aim)
+        progress = descend(objective, face, factor, blocks, vectors, space, tolerances.fine, progress)
         for i in range(m):
             for c in range(n):
                 move[i, c] = 0.0
@@ -220,7 +219,7 @@ def _solve_face(
             return progress.products, False, feasible
         if progress.squared <= solved or progress.steps >= EXTRA_STEPS + len(cell):
             return progress.products, True, feasible
-        target = solved
+        progress = Progress(progress.energy, progress.steps, progress.products, progress.squared, solved)
 
 
 @compiled_inline

@@ -63,6 +63,7 @@ class Vectors(NamedTuple):
     direction: Floats
     product: Floats  # the Hessian times the direction
     moved: Floats  # the sum of all moves
+    cells: Floats  # multipliers of cells
     limits: Floats  # multipliers of limits
     limits_step: Floats  # those of the last projection
 
@@ -96,10 +97,16 @@ def new_workspace(objective: Objective, constraints: Constraints) -> Workspace:
 
 
 @compiled_part
-def vectors_on(face: Face, space: Floats) -> Vectors:
+def vectors_on(face: Face, space: Floats, cell_multipliers: Floats) -> Vectors:
     """Cut vectors as long as the face out of the workspace."""
     size = len(face.cell)
-    limits, limits_step = np.empty(face.numbered), np.empty(face.numbered)
     return Vectors(
-        space[0][:size], space[1][:size], space[2][:size], space[3][:size], space[4][:size], limits, limits_step
+        space[0][:size],
+        space[1][:size],
+        space[2][:size],
+        space[3][:size],
+        space[4][:size],
+        cell_multipliers,
+        np.empty(face.numbered),
+        np.empty(face.numbered),
     )
