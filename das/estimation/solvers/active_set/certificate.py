@@ -53,7 +53,12 @@ def value_and_bound(
     """
     m, n = x.shape
     parent, upper, modulus, reference = constraints.parent, constraints.upper, objective.modulus, objective.reference
-    cell_start, cell_row = constraints.cell_start, constraints.cell_row
+    cell_start, cell_row, free, linear_terms = (
+        constraints.cell_start,
+        constraints.cell_row,
+        constraints.free,
+        objective.linear,
+    )
     step = np.empty((m, n))
     for i in range(m):
         for c in range(n):
@@ -71,13 +76,13 @@ def value_and_bound(
                 r = cell_row[k]
                 if limit_multipliers[c, r] < 0.0 or upper[c, r] < np.inf:
                     q += limit_multipliers[c, r]
-            linear = objective.linear[i, c]
+            linear = linear_terms[i, c]
             rest = product[i, c] - modulus * step[i, c]
             g = linear - rest
             z = 0.0
-            if constraints.free[i, c] and modulus > 0.0:
+            if free[i, c] and modulus > 0.0:
                 z = min(max(reference[i, c] + (g - q) / modulus, 0.0), most)
-            elif constraints.free[i, c] and g > q:
+            elif free[i, c] and g > q:
                 z = most
             s = z - reference[i, c]
             value += step[i, c] * (product[i, c] - 2.0 * linear)

@@ -48,30 +48,32 @@ def project_onto_face(
     Returned is by how much each binding limit is missed, if the face cannot meet all, and the largest such number.
     The point is seen from where each cell's entries are equal and sum to the parent.
     """
+    start, share, number, held = face.start, face.share, face.number, face.binding
+    x, lower, upper, cells = state.x, constraints.lower, constraints.upper, vectors.cells
     parent, cell, child, terms = constraints.parent, face.cell, face.child, face.terms
     moved, even, limits, binding = vectors.moved, vectors.step, vectors.limits_step, state.binding
-    goal, missed, worst = np.empty(face.binding), np.empty(face.binding), 0.0
+    goal, missed, worst = np.empty(held), np.empty(held), 0.0
     for r in range(binding.shape[1]):
         for c in range(binding.shape[0]):
-            if face.number[r, c] >= 0:
-                goal[face.number[r, c]] = constraints.upper[c, r] if binding[c, r] > 0 else constraints.lower[c, r]
+            if number[r, c] >= 0:
+                goal[number[r, c]] = upper[c, r] if binding[c, r] > 0 else lower[c, r]
     for j in range(len(cell)):
-        even[j] = parent[cell[j]] * face.share[cell[j]] if len(parent) > 0 else 0.0
-        moved[j] = state.x[cell[j], child[j]] - even[j]
+        even[j] = parent[cell[j]] * share[cell[j]] if len(parent) > 0 else 0.0
+        moved[j] = x[cell[j], child[j]] - even[j]
     for _ in range(2):  # the second time removes the rounding of the first
         for b in range(face.numbered):
-            limits[b] = -goal[b] if b < face.binding else 0.0
+            limits[b] = -goal[b] if b < held else 0.0
         for t in range(len(terms)):
-            limits[terms[t, 1]] += even[terms[t, 0]] if terms[t, 1] < face.binding else -moved[terms[t, 0]]
-        project(face.start, face.share, terms, factor, moved, vectors.cells, limits)
+            limits[terms[t, 1]] += even[terms[t, 0]] if terms[t, 1] < held else -moved[terms[t, 0]]
+        project(start, share, terms, factor, moved, cells, limits)
     for j in range(len(cell)):
         moved[j] += even[j]
-    for b in range(face.binding):
+    for b in range(held):
         missed[b] = -goal[b]
     for t in range(len(terms)):
-        if terms[t, 1] < face.binding:
+        if terms[t, 1] < held:
             missed[terms[t, 1]] += moved[terms[t, 0]]
-    for b in range(face.binding):
+    for b in range(held):
         worst = max(worst, abs(missed[b]))
     return missed, worst
 
@@ -83,16 +85,18 @@ def start_descent(face: Face, missed: Floats, infeasible: bool, state: State, ve
     If the face cannot meet its limits, those missed get large multipliers: on the entries of the face these cancel
     out, and entries beside it that could help become positive.
     """
-    for j in range(len(face.cell)):
-        vectors.descent[j] = -state.half_gradient[face.cell[j], face.child[j]]
-        vectors.direction[j] = 0.0
-        vectors.moved[j] = 0.0
-    for i in range(len(vectors.cells)):
-        vectors.cells[i] = 0.0
+    cell, child, terms, half_gradient = face.cell, face.child, face.terms, state.half_gradient
+    descent, _, direction, _, moved, cells, limits, _ = vectors
+    for j in range(len(cell)):
+        descent[j] = -half_gradient[cell[j], child[j]]
+        direction[j] = 0.0
+        moved[j] = 0.0
+    for i in range(len(cells)):
+        cells[i] = 0.0
     for b in range(face.numbered):
-        vectors.limits[b] = _FARKAS * missed[b] if infeasible and b < face.binding else 0.0
-    for t in range(len(face.terms) if infeasible else 0):
-        vectors.descent[face.terms[t, 0]] -= vectors.limits[face.terms[t, 1]]
+        limits[b] = _FARKAS * missed[b] if infeasible and b < face.binding else 0.0
+    for t in range(len(terms) if infeasible else 0):
+        descent[terms[t, 0]] -= limits[terms[t, 1]]
 
 
 @compiled_part
@@ -113,21 +117,22 @@ def descend(
     descent, step, direction, product, moved, cells, limits, limits_step = vectors
     start, share, terms, child, stiff = face.start, face.share, face.terms, face.child, face.number[-1]
     energy_before, steps, products, _, target = progress
-    size, most = len(face.cell), EXTRA_STEPS + len(face.cell)
+    size, most, binding, numbered = len(face.cell), EXTRA_STEPS + len(face.cell), face.binding, face.numbered
+    place, edges, weights, sums, row = face.place, objective.edges, objective.weights, space.sums, space.row
     while True:
-        for b in range(face.numbered):
+        for b in range(numbered):
             limits_step[b] = 0.0
         for j in range(size):
             step[j] = descent[j]
         project(start, share, terms, factor, step, cells, limits_step)
-        for b in range(face.binding):
+        for b in range(binding):
             limits[b] += limits_step[b]
         squared = dot(step, step)
         energy = squared
         # What the stiff totals took is still to be descended; the rest is gone for good.
         for j in range(size):
             descent[j] = step[j]
-        if face.numbered > face.binding:
+        if numbered > binding:
             for j in range(size):
                 if stiff[child[j]] >= 0:
                     descent[j] += limits_step[stiff[child[j]]]
@@ -140,12 +145,10 @@ def descend(
         energy_before = energy
         for j in range(size):
             direction[j] = step[j] + keep * direction[j]
-        if len(objective.weights) > 0:
-            chain_product_on_face(
-                face.place, objective.edges, objective.weights, len(start) - 1, space.sums, direction, product
-            )
+        if len(weights) > 0:
+            chain_product_on_face(place, edges, weights, len(start) - 1, sums, direction, product)
         else:
-            blocks_product(blocks, space.row, direction, product)
+            blocks_product(blocks, row, direction, product)
         steps += 1
         products += 1
         curvature = dot(direction, product)

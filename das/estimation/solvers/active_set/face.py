@@ -332,15 +332,16 @@ def chain_product_on_face(
 @compiled_part
 def blocks_product(blocks: Blocks, scratch: Floats, vector: Floats, out: Floats) -> None:
     """Multiply a vector on the face by the Hessian, block by block; ``scratch`` has room for a child's entries."""
+    entry, start, values = blocks
     position = 0
-    for c in range(len(blocks.start) - 1):
-        entries = blocks.entry[blocks.start[c] : blocks.start[c + 1]]
+    for c in range(len(start) - 1):
+        entries = entry[start[c] : start[c + 1]]
         size = len(entries)
         result = scratch[:size]
         for i in range(size):
             result[i] = 0.0
         for i in range(size):
-            row, factor = blocks.values[position : position + size], vector[entries[i]]
+            row, factor = values[position : position + size], vector[entries[i]]
             for j in range(size):
                 result[j] += row[j] * factor
             position += size

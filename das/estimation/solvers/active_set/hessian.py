@@ -135,20 +135,21 @@ def residuals(values: Floats, weight: Floats, groups: Groups, reference: Floats)
 
     Values are groups x children. Returned are the quadratic's constant and its linear term, cells x children.
     """
+    node_of, edges = groups.node, groups.edges
     m, n = reference.shape
     sums, weighted = np.empty((groups.nodes, n)), np.zeros((groups.nodes, n))
     for i in range(groups.nodes):
         for c in range(n):
             sums[i, c] = reference[i, c] if i < m else 0.0
-    sum_up(groups.edges, sums)
+    sum_up(edges, sums)
     constant = 0.0
-    for g in range(len(groups.node)):
-        node = groups.node[g]
+    for g in range(len(node_of)):
+        node = node_of[g]
         for c in range(n):
             residual = values[g, c] - sums[node, c]
             weighted[node, c] += weight[g] * residual
             constant += weight[g] * residual * residual
-    sum_down(groups.edges, weighted)
+    sum_down(edges, weighted)
     linear = np.empty((m, n))
     for i in range(m):
         for c in range(n):

@@ -53,11 +53,12 @@ _LIMITS = 1500
 def _stiff_totals(objective: Objective, constraints: Constraints) -> Floats:
     """Stiffness of each child's total against its cells; zero where it matters little or a limit fixes the total."""
     cells, children = constraints.free.shape
+    row_start, lower, upper = constraints.row_start, constraints.lower, constraints.upper
     stiffness = objective.stiffness.copy()
     for c in range(children):
-        for row in range(constraints.lower.shape[1]):
-            whole = constraints.row_start[row + 1] - constraints.row_start[row] == cells
-            if whole and constraints.lower[c, row] == constraints.upper[c, row]:
+        for row in range(lower.shape[1]):
+            whole = row_start[row + 1] - row_start[row] == cells
+            if whole and lower[c, row] == upper[c, row]:
                 stiffness[c] = 0.0
         if stiffness[c] * cells < _STIFF or children > _STIFF_CHILDREN:
             stiffness[c] = 0.0
@@ -68,7 +69,7 @@ def _stiff_totals(objective: Objective, constraints: Constraints) -> Floats:
 def _first_state(objective: Objective, constraints: Constraints) -> tuple[State, Tolerances]:
     """Start from the table nearest to the reference, with equalities as binding limits."""
     parent, lower, upper, reference = constraints.parent, constraints.lower, constraints.upper, objective.reference
-    x, positive = reference.copy(), constraints.free.copy()
+    x, positive, linear = reference.copy(), constraints.free.copy(), objective.linear
     share_out(parent, positive, x)
     m, n = x.shape
     move, largest = np.empty((m, n)), 1.0
@@ -80,7 +81,7 @@ def _first_state(objective: Objective, constraints: Constraints) -> tuple[State,
     half_gradient = hessian_product(objective, move)
     for i in range(m):
         for c in range(n):
-            half_gradient[i, c] -= objective.linear[i, c]
+            half_gradient[i, c] -= linear[i, c]
     binding = np.zeros(lower.shape, dtype=np.int64)
     for c in range(n):
         for r in range(lower.shape[1]):
@@ -194,15 +195,16 @@ def _solve_face(
     """
     cell, child, move = face.cell, face.child, space.move
     vectors = vectors_on(face, space.vectors, state.cell_multipliers)
+    x, half_gradient, moved = state.x, state.half_gradient, vectors.moved
     missed, worst = project_onto_face(face, factor, constraints, state, vectors)
     feasible = worst <= tolerances.near
     m, n = move.shape
     for i in range(m):
         for c in range(n):
-            move[i, c] = -state.x[i, c]
+            move[i, c] = -x[i, c]
     for j in range(len(cell)):
-        move[cell[j], child[j]] += vectors.moved[j]
-    _move(objective, space.sums, move, state.x, state.half_gradient)
+        move[cell[j], child[j]] += moved[j]
+    _move(objective, space.sums, move, x, half_gradient)
     blocks = hessian_blocks(objective, face, space.block_entry, space.block_start)
     start_descent(face, missed, not feasible, state, vectors)
     progress, solved = Progress(0.0, 0, 0, np.inf, -1.0), tolerances.fine * tolerances.fine
@@ -212,9 +214,9 @@ def _solve_face(
             for c in range(n):
                 move[i, c] = 0.0
         for j in range(len(cell)):
-            move[cell[j], child[j]] = vectors.moved[j]
-            vectors.moved[j] = 0.0
-        _move(objective, space.sums, move, state.x, state.half_gradient)
+            move[cell[j], child[j]] = moved[j]
+            moved[j] = 0.0
+        _move(objective, space.sums, move, x, half_gradient)
         if _correct(face, vectors.limits, constraints, tolerances, state) > 0:
             return progress.products, False, feasible
         if progress.squared <= solved or progress.steps >= EXTRA_STEPS + len(cell):

@@ -230,28 +230,29 @@ def _values_of_groups(
     measurements: MeasurementArrays, groups: Groups, fixed: Floats, left: Ints, group_of: Ints
 ) -> Floats:
     """Measured values of the groups, groups x children, less the counts of fixed cells."""
+    key, start = groups.key, groups.start
     index, columns, measured = measurements.column_of, measurements.columns, measurements.values
     n = fixed.shape[1]
     values = np.empty((len(groups.node), n))
     for query in range(len(index)):
-        for g in range(groups.start[query], groups.start[query + 1]):
+        for g in range(start[query], start[query + 1]):
             for c in range(n):
-                values[g, c] = measured[c, columns[query] + groups.key[g]]
+                values[g, c] = measured[c, columns[query] + key[g]]
     if len(left) == len(fixed):
         return values
     is_fixed = np.ones(len(fixed), dtype=np.bool_)
     for j in range(len(left)):
         is_fixed[left[j]] = False
     for query in range(len(index)):
-        for g in range(groups.start[query], groups.start[query + 1]):
-            group_of[groups.key[g]] = g
+        for g in range(start[query], start[query + 1]):
+            group_of[key[g]] = g
         for i in range(len(fixed)):
             if is_fixed[i] and group_of[index[query, i]] >= 0:
                 g = group_of[index[query, i]]
                 for c in range(n):
                     values[g, c] -= fixed[i, c]
-        for g in range(groups.start[query], groups.start[query + 1]):
-            group_of[groups.key[g]] = -1
+        for g in range(start[query], start[query + 1]):
+            group_of[key[g]] = -1
     return values
 
 
@@ -273,14 +274,15 @@ def objective_from_measurements(
             keys[query, j] = index[query, left[j]]
     groups = link_groups(keys, measurements.finer, group_of)
     values = _values_of_groups(measurements, groups, fixed, left, group_of)
+    node, start = groups.node, groups.start
 
-    weight, weights = np.empty(len(groups.node)), np.zeros(groups.nodes)
+    weight, weights = np.empty(len(node)), np.zeros(groups.nodes)
     modulus, common, beyond, detailed = 0.0, 0.0, 0.0, -1
     for query in range(q):
-        size = groups.start[query + 1] - groups.start[query]
-        for g in range(groups.start[query], groups.start[query + 1]):
+        size = start[query + 1] - start[query]
+        for g in range(start[query], start[query + 1]):
             weight[g] = precision[query]
-            weights[groups.node[g]] += precision[query]
+            weights[node[g]] += precision[query]
         if size == k:
             modulus += precision[query]
             detailed = query
@@ -290,13 +292,13 @@ def objective_from_measurements(
             beyond += precision[query]
     reference = np.zeros((k, n))
     if detailed >= 0:
-        for g in range(groups.start[detailed], groups.start[detailed + 1]):
+        for g in range(start[detailed], start[detailed + 1]):
             for c in range(n):
-                reference[groups.node[g], c] = values[g, c]
+                reference[node[g], c] = values[g, c]
     constant, linear = residuals(values, weight, groups, reference)
     scale, stiffness = 0.0, np.empty(n)
-    for node in range(groups.nodes):
-        scale = max(scale, weights[node])
+    for each in range(groups.nodes):
+        scale = max(scale, weights[each])
     for c in range(n):
         stiffness[c] = common / beyond if beyond > 0.0 else common
     no_table, no_kinds = np.empty((1, 0)), np.empty((0, 0), dtype=np.int64)
