@@ -60,7 +60,9 @@ class Release:
         return _frame(self.folder.tables / f"{place}-{slug}.parquet").set_index("GEOID")
 
 
-def run(plan: Plan, *, out: str | Path, options: Sequence[str] = (), testing_key: str | None = None) -> Release:
+def run(
+    plan: Plan, *, out: str | Path, options: Sequence[str] = (), testing_key: str | None = None, runner: str = "beam"
+) -> Release:
     """Run a release into ``out``, or continue one that was interrupted, and open it.
 
     Parameters
@@ -73,8 +75,10 @@ def run(plan: Plan, *, out: str | Path, options: Sequence[str] = (), testing_key
         Beam's pipeline options, for example ``["--runner=multi-process"]``.
     testing_key : str, optional
         Makes the noise reproducible, and the result a test that can never be called a release.
+    runner : str
+        Name of an entry point of the group ``das.runner``.
     """
-    find_runner().run(plan, Path(out), options=options, testing_key=testing_key)
+    find_runner(runner).run(plan, Path(out), options=options, testing_key=testing_key)
     return open(out)
 
 

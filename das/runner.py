@@ -25,7 +25,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTime:
-    """Calls and seconds of one step of ours, summed over all workers."""
+    """Calls and seconds of one step of das, summed over all workers."""
 
     calls: int
     seconds: float
@@ -34,7 +34,7 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTime:
-    """Seconds of a stage: in all, in the runner's pipeline, and there in each step of ours."""
+    """Seconds of a stage: in all, in the runner's pipeline, and there in each step of das."""
 
     stage: str
     seconds: float

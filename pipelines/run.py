@@ -1,4 +1,4 @@
-"""The stages as one resumable job: each begins where the one before it was made durable, and none happens twice.
+"""The stages as one resumable job: each begins where the one before was made durable, and a finished one is not repeated.
 
 =========  =====================================  =======================================================
 stage      reads                                  makes durable
@@ -89,7 +89,7 @@ class BeamRunner:
                 took = perf_counter() - start
                 if stopwatch:
                     stopwatch(StageTime(stage=stage, seconds=took, **run.spent.pop(stage, {})))
-                run.layout.log.touch(mode=0o600)  # how long a stage took may tell of what it read
+                run.layout.log.touch(mode=0o600)  # how long a stage took may reveal something about the data
                 with run.layout.log.open("a") as log:
                     log.write(f"{begun:%Y-%m-%dT%H:%M:%SZ} {stage} {took:.1f} s\n")
 
@@ -157,14 +157,14 @@ class _Run:
                 staging.commit(
                     {"stage": "measure", "key": self.plan.digest, "inputs": inputs, "facts_digest": declared}
                 )
-        self.identity.settle()
+        self.identity.commit_charge()
 
     def _measure(self, work: WorkerContext, _staging: Staging) -> None:
         """Independent noise on every answer."""
         step = MeasureShard(work, self.layout.confidential.histograms, self.layout.confidential.key)
 
         def build(pipeline: beam.Pipeline) -> None:
-            _ = pipeline | "parts" >> beam.Create(work.all_shards()) | beam.Reshuffle() | beam.ParDo(step)
+            _ = pipeline | "shards" >> beam.Create(work.all_shards()) | beam.Reshuffle() | beam.ParDo(step)
 
         self._execute("measure", (work.partial,), build, shards=len(work.all_shards()))
 

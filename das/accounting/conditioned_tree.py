@@ -14,7 +14,7 @@ from fractions import Fraction
 from das.accounting.conversion import checked_delta
 from das.accounting.events import GaussianEvent, LaplaceEvent, NotSupported
 from das.accounting.hierarchy import HierarchicalPlan
-from das.accounting.policies import UNPROVED, Guarantee
+from das.accounting.policies import POLICIES, UNPROVED, Guarantee
 
 __all__ = ["PROMISED", "TreeSampler", "conditioned_on_tree", "geometric_on_tree_upper", "integer_order_epsilon_upper"]
 
@@ -125,18 +125,24 @@ def conditioned_on_tree(found: Guarantee, plan: HierarchicalPlan, sampler: TreeS
     return replace(found, rho=unknown, pure=unknown, mu_squared=unknown, epsilon=None, status="not supported")
 
 
+def _is_covered(found: Guarantee) -> bool:
+    """Whether the theorem on Gaussian noise covers the moves of a guarantee: one record, or a policy that it names."""
+    if found.policy == "secret-pair" or found.adjacency == 1:
+        return True
+    return found.policy in POLICIES and POLICIES[found.policy].is_covered_on_trees
+
+
 def _gaussian(found: Guarantee, rho: Fraction, sampler: TreeSampler) -> Guarantee:
     kept = found.delta * Fraction(1023, 1024)
     epsilon = integer_order_epsilon_upper(rho, kept) + 2 * float(sampler.log_ratio)
     unknown = NotSupported("conditioned noise is accounted at integer orders only")
     if _factor_upper(sampler) * kept + _added_delta(epsilon, sampler) > found.delta:
         return _error_too_large(found)
-    several = found.policy == "semi" and (found.adjacency or 1) > 1
     return replace(
         found,
         mu_squared=unknown,
         epsilon=epsilon if rho else 0.0,
-        status=UNPROVED if several else "proved",
+        status="proved" if _is_covered(found) else UNPROVED,
         assumptions=(*found.assumptions, *_assumed(sampler), "rho at integer orders"),
     )
 

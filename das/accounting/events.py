@@ -182,6 +182,9 @@ def pure_epsilon(event: Event, change: Change) -> Loss:
             return norm if isinstance(norm, NotSupported) else norm * event.epsilon
         case GaussianEvent() | ExactEvent():
             return math.inf
+        case _:
+            # Of a class that is not in the union: never a number.
+            return NotSupported(f"{_name(event)}: no theorem for {type(event).__name__}")  # type: ignore[unreachable]
 
 
 def zcdp_rho(event: Event, change: Change) -> Loss:

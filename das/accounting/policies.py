@@ -1,7 +1,7 @@
 """Which data sets are compared: the adjacency policies as one table, and the guarantee that each of them gives.
 
 ====================  ==============================================================================================
-``semi``              any at most a(t) records change and nothing public changes (Cho and Awan 2024): the headline
+``semi``              up to a(t) records change and nothing public changes (Cho and Awan 2024): the headline
 ``irreducible``       at most a(t) records change that need each other to keep what is public
 ``nearest``           the smallest change of the data that keeps what is public (Gong and Meng 2020): the weakest
 ``unconstrained``     one record changes, as if nothing were public: the nominal number
@@ -188,6 +188,8 @@ class PolicyEntry:
     """Whether it honours the public facts, so that its number is listed as effective."""
     is_headline: bool = False
     """Whether its number may be the one that a release promises."""
+    is_covered_on_trees: bool = False
+    """Whether conditioned Gaussian noise is proved for its moves when a(t) exceeds one (``conditioned_tree.md``)."""
     has_compensation: bool = False
     """Whether the records that must change along, where a public bound is tight, are among those it lets change."""
 
@@ -258,12 +260,14 @@ POLICIES: dict[Policy, PolicyEntry] = {
         meaning="No more records change than the public facts require.",
         of_hierarchy=_within_adjacency(lambda plan, a: within_class_moves(plan), lambda plan, a: exchange_moves(plan)),
         of_table=lambda plan: _table_moves(plan.irreducible, plan),
+        is_covered_on_trees=True,
     ),
     "nearest": PolicyEntry(
         title="Effective, nearest",
         meaning="Only the smallest change that the public facts allow: the weakest comparison.",
         of_hierarchy=_nearest,
         of_table=_table_nearest,
+        is_covered_on_trees=True,
     ),
     "unconstrained": PolicyEntry(
         title="Unconstrained",
@@ -296,9 +300,14 @@ def _account(
     )
     if not epsilons and all(isinstance(loss, NotSupported) for loss in (rho, pure, mu_squared)):
         return replace(found, status="not supported")
-    if policy != "unconstrained" and not _data_can_change(plan):
+    if _honours_facts(policy) and not _data_can_change(plan):
         return replace(found, status=VACUOUS)
     return replace(found, epsilon=0.0 if rho == 0 else min(epsilons, default=math.inf))
+
+
+def _honours_facts(policy: Policy) -> bool:
+    """Whether only data sets are compared in which all public facts are true; secret pairs do as policies do."""
+    return policy not in POLICIES or POLICIES[policy].is_effective
 
 
 def _root_upper(square: Fraction) -> float:
@@ -313,7 +322,7 @@ def _data_can_change(plan: HierarchicalPlan | TablePlan) -> bool:
 
 
 def _assumptions(plan: HierarchicalPlan | TablePlan, policy: str) -> tuple[str, ...]:
-    if policy == "unconstrained":
+    if not _honours_facts(policy):
         return ("nothing is public",)
     if isinstance(plan, TablePlan):
         return ("exactly the declared facts are public",)

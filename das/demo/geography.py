@@ -1,4 +1,4 @@
-"""The land: counties, tracts, block groups and blocks of uneven size, and areas whose borders cut across them."""
+"""Generated geography: counties, tracts, block groups and blocks of uneven size, and areas that cut across them."""
 
 from __future__ import annotations
 

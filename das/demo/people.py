@@ -1,4 +1,4 @@
-"""The people: how many live in each block, in what kind of home, and who they are.
+"""Generated people: how many live in each block, in what kind of home, and who they are.
 
 The shape follows the published block counts of one small state, Rhode Island in 2010: a third of the blocks empty, the
 fullest hundredth of the blocks with more than a tenth of the people, minorities clustered by tract more than within

@@ -1,4 +1,4 @@
-"""Noise meets true counts here, and nowhere else but in the congenial sampler."""
+"""Add noise to answers of true counts; only this module and the congenial sampler combine the two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Noise parameters are rationals; this is the one door they come in by."""
+"""Parse noise parameters as exact rationals; floats are refused."""
 
 from __future__ import annotations
 

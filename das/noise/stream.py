@@ -109,7 +109,7 @@ class Streams:
         material = HKDF(SHA256(), length=128, salt=None, info=_DOMAIN + context).derive(key.secret)
         self._name_key = material[:32]
         self._unnamed = hashlib.blake2b(key=self._name_key, digest_size=12, person=b"das stream name")
-        self._desk = _Desk(material[32:64], material[64:96], material[96:])
+        self._desk = _ThreadState(material[32:64], material[64:96], material[96:])
 
     def bundle(self, names: Iterable[tuple[str, str, str, str]]) -> Bundle:
         """Return the streams of the given (geolevel, geocode, query, mechanism) names, in that order."""
@@ -142,7 +142,7 @@ class Bundle:
 
     __slots__ = ("_desk", "_name_key", "_nonces", "count")
 
-    def __init__(self, desk: _Desk, name_key: bytes, nonces: bytearray) -> None:
+    def __init__(self, desk: _ThreadState, name_key: bytes, nonces: bytearray) -> None:
         self._desk = desk
         self._name_key = name_key
         # Sixteen bytes as two integers; the upper half of the second is free for the counter.
@@ -214,7 +214,7 @@ class Bundle:
         return Bits(self._name_key, self._nonces[stream].tobytes() + position.to_bytes(8, "little"))
 
 
-class _Desk(local):
+class _ThreadState(local):
     """What one thread works with, and no other: the three AES contexts and the buffers of a tile."""
 
     def __init__(self, lane_key: bytes, deep_key: bytes, word_key: bytes) -> None:

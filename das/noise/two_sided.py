@@ -19,7 +19,7 @@ from das.noise.table import as_int64, table_of
 class TwoSidedNoise(ABC):
     """A distribution with weights exp(-(quadratic k^2 + linear |k|)): probabilities, exact draws, and what they cost.
 
-    Whoever writes, reads or accounts a measurement asks the mechanism; nobody asks which mechanism it is.
+    Callers use this interface and never ask which class it is.
     """
 
     __slots__ = ()

@@ -1,4 +1,4 @@
-"""What the mechanism of a method releases, and how it is accounted: one value a method; a new method is an entry here.
+"""For each method: which folder its mechanism fills, and how it is accounted. A new method is an entry here.
 
 ``measure`` adds independent noise to every answer; counts are estimated from that later, on the public side.
 ``congenial`` draws conforming counts at once: its noise is conditioned on the public facts, so nothing is left to
@@ -17,7 +17,7 @@ __all__ = ["BY_METHOD", "MechanismStage"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MechanismStage:
-    """The stage at which noise meets true counts."""
+    """The stage that applies a mechanism to true counts."""
 
     name: Literal["measure", "congenial"]
     folder: Literal["measurements", "counts"]

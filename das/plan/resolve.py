@@ -1,4 +1,4 @@
-"""What the sound sections of a config mean together: schema, measurements and facts, or all that is wrong with them."""
+"""Resolve the valid sections of a config into schema, measurements and facts, and collect every problem."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Problems:
 
 
 def resolve(sound: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
-    """Resolve what the sound sections say; what hangs on a faulty one is looked at when that is mended."""
+    """Resolve the valid sections; what depends on an invalid one is skipped until that is corrected."""
     schema = _schema(sound["schema"], problems) if "schema" in sound else None
     levels = tuple(level.name for level in sound["geography"].levels) if "geography" in sound else ()
     shares = _shares(sound["strategy"], levels, problems) if levels and "strategy" in sound else {}
@@ -129,7 +129,7 @@ def _check_columns(settings: InputSettings, schema: Schema, problems: Problems) 
     for section, mapping in (("columns", settings.columns), ("values", settings.values)):
         for name in mapping:
             if name not in schema.names:
-                problems.add(f"input.{section}.{name}", "is no attribute", nearest(name, schema.names))
+                problems.add(f"input.{section}.{name}", "is not an attribute", nearest(name, schema.names))
     texts = list(settings.geocode)
     if settings.cell:
         counts = {column for cell in settings.cell for column in (cell.column, cell.minus) if column}
@@ -143,7 +143,7 @@ def _check_columns(settings: InputSettings, schema: Schema, problems: Problems) 
         if name in schema.names:
             for code, label in values.items():
                 if label not in schema.attribute(name).labels:
-                    problems.add(f"input.values.{name}.{code}", f"{label!r} is no label of {name!r}")
+                    problems.add(f"input.values.{name}.{code}", f"{label!r} is not a label of {name!r}")
     columns = [cell.column for cell in settings.cell]
     for index, cell in enumerate(settings.cell):
         key = f"input.cell.{index + 1}"
@@ -154,10 +154,10 @@ def _check_columns(settings: InputSettings, schema: Schema, problems: Problems) 
             problems.add(key, f"says nothing of attribute {name!r}", "each column counts exactly one cell")
         for name, label in cell.labels.items():
             if name not in schema.names:
-                problems.add(f"{key}.labels.{name}", "is no attribute", nearest(name, schema.names))
+                problems.add(f"{key}.labels.{name}", "is not an attribute", nearest(name, schema.names))
             elif label not in schema.attribute(name).labels:
                 known = schema.attribute(name).labels
-                problems.add(f"{key}.labels.{name}", f"{label!r} is no label", nearest(label, known))
+                problems.add(f"{key}.labels.{name}", f"{label!r} is not a label", nearest(label, known))
 
 
 Shares = dict[str, tuple[Fraction, Mapping[str, Fraction]]]
@@ -167,10 +167,10 @@ def _shares(strategy: StrategySettings, levels: tuple[str, ...], problems: Probl
     """Shares of each level and, inside it, of each query; each set must sum to one, exactly."""
     for name in strategy.geolevels:
         if name not in levels:
-            problems.add(f"strategy.geolevels.{name}", "is no level of the geography", nearest(name, levels))
+            problems.add(f"strategy.geolevels.{name}", "is not a level of the geography", nearest(name, levels))
     for name in strategy.queries:
         if name not in (*levels, "all"):
-            problems.add(f"strategy.queries.{name}", "is no level of the geography", nearest(name, (*levels, "all")))
+            problems.add(f"strategy.queries.{name}", "is not a level of the geography", nearest(name, (*levels, "all")))
     _sums_to_one("strategy.geolevels", strategy.geolevels, problems)
     for name, table in strategy.queries.items():
         _sums_to_one(f"strategy.queries.{name}", table, problems)
@@ -238,7 +238,7 @@ def _check_order(
     for level, order in settings.passes.items():
         key = f"estimate.passes.{level}"
         if levels and level not in (*levels, "all"):
-            problems.add(key, "is no level of the geography", nearest(level, (*levels, "all")))
+            problems.add(key, "is not a level of the geography", nearest(level, (*levels, "all")))
             continue
         names = [name for each in order for name in each]
         known = list(dict.fromkeys(m.query.name for m in measurements if level in (m.level, "all")))
@@ -261,7 +261,7 @@ class _Facts:
 
     def add(self, key: str, entry: InvariantSettings | BoundSettings | PublishedSettings, sign: str) -> None:
         if self.levels and entry.level not in self.levels:
-            self.problems.add(f"{key}.level", f"{entry.level!r} is no level", nearest(entry.level, self.levels))
+            self.problems.add(f"{key}.level", f"{entry.level!r} is not a level", nearest(entry.level, self.levels))
         found = self.query(f"{key}.query", entry.query)
         if found is None:
             return

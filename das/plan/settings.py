@@ -55,7 +55,7 @@ def exact_rational(value: Any) -> Fraction:
     try:
         return Fraction(value)
     except (ValueError, ZeroDivisionError):
-        raise ValueError(f'{value!r} is no fraction; write for example "104/4099"') from None
+        raise ValueError(f'{value!r} is not a fraction; write for example "104/4099"') from None
 
 
 Rational = Annotated[Fraction, BeforeValidator(exact_rational), PlainSerializer(str)]

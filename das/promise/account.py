@@ -12,7 +12,7 @@ from typing import Any
 
 from das.accounting.conditioned_tree import TreeSampler, conditioned_on_tree
 from das.accounting.conversion import epsilon_upper
-from das.accounting.events import LaplaceEvent, NotSupported
+from das.accounting.events import NotSupported
 from das.accounting.hierarchy import HierarchicalPlan
 from das.accounting.moves import Secret, adjacency, determined_queries
 from das.accounting.policies import (
@@ -102,20 +102,22 @@ def account_of(whole: HierarchicalPlan, delta: Fraction, sampler: TreeSampler | 
     conditioned to conform, and the account is that of the conditioned mechanism.
     """
 
-    def settled(found: Guarantee) -> Guarantee:
+    def given_sampler(found: Guarantee) -> Guarantee:
         return found if sampler is None else conditioned_on_tree(found, whole, sampler)
 
     policies = {name: policy for name, policy in POLICIES.items() if policy.is_effective}
-    effective = {name: settled(guarantee(whole, name, delta)) for name in policies}
+    effective = {name: given_sampler(guarantee(whole, name, delta)) for name in policies}
     leaf, a = whole.levels[-1], adjacency(whole)
 
     def secret(wanted: Secret) -> dict[str, Any]:
         companion = None if sampler else effective["nearest"]
-        return _secret(whole, wanted, settled(secret_guarantee(whole, wanted, delta)), effective["semi"], companion)
+        return _secret(
+            whole, wanted, given_sampler(secret_guarantee(whole, wanted, delta)), effective["semi"], companion
+        )
 
     secrets = [Secret(name=f"attributes within the same {leaf}", within=leaf)]
     secrets += [Secret(name=f"anything within the same {level}", within=level) for level in whole.levels[-2::-1]]
-    pure = all(isinstance(event, LaplaceEvent) for event in whole.events)
+    pure = isinstance(guarantee(whole, "unconstrained", delta).pure, Fraction)
     tight = {
         "epsilon": _tight(whole, "unconstrained", delta),
         "delta": float_upper(delta),
@@ -193,7 +195,7 @@ def _given_compensation(whole: HierarchicalPlan, found: Guarantee) -> dict[str, 
 def _where_bounds_bind(
     whole: HierarchicalPlan, found: Guarantee, semi: Guarantee, companion: Guarantee | None = None
 ) -> dict[str, Any]:
-    """Say what a promise costs where a public bound is tight: somebody else must then change along.
+    """Say what a promise costs where a public bound is tight: a second record must then change too.
 
     A change that would break a bound (the last person leaves a facility that is publicly in use) is compared with data
     sets in which a second record makes up for it. Two records together cost at most (sqrt(rho) + sqrt(rho'))^2, or

@@ -1,4 +1,4 @@
-"""From raw columns to (leaf, cell, count): each row is placed in the schema and on the spine, or is a problem."""
+"""From raw columns to (leaf, cell, count): each row is placed in the schema and on the spine, or reported."""
 
 from __future__ import annotations
 

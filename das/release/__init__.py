@@ -1,1 +1,1 @@
-"""What leaves the system, and the record of what it cost: durable stages, the privacy ledger, published files."""
+"""Files of a release: measurements, estimates, tables, records, formats, audit, conformance, manifest."""

@@ -1,4 +1,4 @@
-"""What the published files themselves say was measured, and what their exact facts leave to hide."""
+"""Read back the noise that published files state, and count the cells that exact facts determine."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def table_of_measurements(plan: Plan, level: str, geocodes: NDArray[np.str_], va
 
 
 def read_measurements(plan: Plan, level: str, path: Path) -> NDArray[np.signedinteger[Any]]:
-    """Read one part back as geounits x numbers, in the smallest integers that hold them."""
+    """Read one shard's file back as geounits x numbers, in the smallest integers that hold them."""
     numbers, pieces = numbers_per_unit(plan.at(level)), []
     with pq.ParquetFile(path) as file:
         for group in range(file.num_row_groups):

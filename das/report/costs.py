@@ -102,7 +102,8 @@ def costs_of(statement: Mapping[str, Any]) -> tuple[Cost, ...]:
         )
     for entry in statement.get("effective") or ():
         policy = POLICIES[entry["policy"]]
-        records = "One record changes" if entry.get("a") == 1 else f"Up to {entry.get('a')} records change"
+        a = entry.get("a")
+        records = "One record changes" if a == 1 else f"Up to {a} records change" if a else "Some records change"
         costs.append(Cost(entry["policy"], policy.title, entry, pure, policy.meaning.format(records=records)))
     return tuple(costs)
 

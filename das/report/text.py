@@ -7,6 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from das.accounting.policies import POLICIES
 from das.exact import delta_text, round_up
 
 __all__ = ["summary"]
@@ -50,7 +51,8 @@ def summary(statement: Mapping[str, Any], folder: Path) -> str:
 def _promise(statement: Mapping[str, Any]) -> list[str]:
     """Give the number that the page promises, Semi-DP where it is known; then the nominal one."""
     nominal, unit = statement["nominal"], statement["relation"]["unit"]
-    semi = next((e for e in statement.get("effective", ()) if e["policy"] == "semi"), None)
+    headlines = (row for row in statement.get("effective", ()) if _is_headline(row["policy"]))
+    semi = next(headlines, None)
     zcdp = statement["framework"] == "zcdp"
     except_ = f", except with probability {delta_text(nominal['delta'])}" if zcdp else ""
     if statement["relation"]["kind"] != "replace":
@@ -64,7 +66,8 @@ def _promise(statement: Mapping[str, Any]) -> list[str]:
         lines = [
             "Promised   For any two data sets that agree on all that is public below and differ in",
             f"           {up_to}, the chance of any outcome differs",
-            f"           by at most a factor e^{round_up(semi['epsilon'], 3)}{except_} (semi, {semi['status']}).",
+            f"           by at most a factor e^{round_up(semi['epsilon'], 3)}{except_} "
+            f"({semi['policy']}, {semi['status']}).",
         ]
         label = "Nominal    "
     else:
@@ -84,6 +87,10 @@ def _promise(statement: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def _is_headline(policy: str) -> bool:
+    return policy in POLICIES and POLICIES[policy].is_headline
+
+
 def _files(folder: Path) -> list[str]:
     return [f"Files      {folder / 'release'}", f"Report     {folder / 'release' / 'privacy.html'}"]
 
@@ -97,7 +104,7 @@ def _effective(statement: Mapping[str, Any]) -> list[str]:
     secrets = statement.get("secrets", [])
     chosen = [(s["secret"], s) for s in (secrets[:1] + secrets[-1:] if len(secrets) > 1 else secrets)]
     for found in statement.get("effective", ()):
-        if found["policy"] == "irreducible":
+        if found.get("a") and not _is_headline(found["policy"]):
             chosen.append((f"policy {found['policy']}, a(t) = {found['a']}", found))
     rows = []
     for words, found in chosen:

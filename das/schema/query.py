@@ -164,7 +164,7 @@ def parse_query(schema: Schema, name: str) -> Query:
     1
     >>> parse_query(schema, "sexx")
     Traceback (most recent call last):
-    das.schema.schema.SchemaError: query 'sexx' uses 'sexx', which is no attribute or recode; did you mean 'sex'?
+    das.schema.schema.SchemaError: query 'sexx' uses 'sexx', which is not an attribute or recode; did you mean 'sex'?
     """
     if name == "total":
         chosen: dict[str, str] = {}
@@ -179,7 +179,7 @@ def parse_query(schema: Schema, name: str) -> Query:
             if token not in owner:
                 near = difflib.get_close_matches(token, known, n=1)
                 hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
-                raise SchemaError(f"query {name!r} uses {token!r}, which is no attribute or recode{hint}")
+                raise SchemaError(f"query {name!r} uses {token!r}, which is not an attribute or recode{hint}")
             attribute = owner[token].name
             if attribute in chosen:
                 raise SchemaError(f"query {name!r} uses attribute {attribute!r} twice")

@@ -102,7 +102,7 @@ class Attribute:
         for name, groups in self.recodes.items():
             members = list(chain.from_iterable(groups.values()))
             for reason, wrong in (
-                (f"names what is no label of {self.name!r}", set(members) - set(self.labels)),
+                (f"names what is not a label of {self.name!r}", set(members) - set(self.labels)),
                 ("covers more than once", {label for label in members if members.count(label) > 1}),
                 ("never covers", set(self.labels) - set(members)),
             ):
@@ -169,7 +169,7 @@ class Schema:
                 unknown = [label for label in labels if label not in known]
                 if unknown:
                     raise SchemaError(
-                        f"structural zero {zero.name!r} names {unknown[0]!r}, which is no label of {attribute!r}"
+                        f"structural zero {zero.name!r} names {unknown[0]!r}, which is not a label of {attribute!r}"
                     )
         if not self.possible.any():
             raise SchemaError("the structural zeros leave no cell in which anybody could be")
@@ -198,7 +198,7 @@ class Schema:
         for attribute in self.attributes:
             if attribute.name == name:
                 return attribute
-        raise SchemaError(f"{name!r} is no attribute; there are {', '.join(self.names)}")
+        raise SchemaError(f"{name!r} is not an attribute; there are {', '.join(self.names)}")
 
     @cached_property
     def possible(self) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""Some answers of a query taken together, and all others: what is known of them jointly can be more than of each."""
+"""A selection of a query's answers, counted together: joint limits apply to such sums."""
 
 from __future__ import annotations
 

@@ -43,14 +43,14 @@ def with_noise_stated(table: pa.Table, measurements: Iterable[Measurement]) -> p
 
 
 def stated_noise(path: Path) -> list[list[str]]:
-    """Read what :func:`with_noise_stated` wrote, once for all parts of a level; parts that differ are all listed."""
+    """Read what :func:`with_noise_stated` wrote, once for all shards of a level; shards that differ are all listed."""
     files = [path] if path.is_file() else sorted(path.iterdir())
     stated = [json.loads((pq.read_schema(file).metadata or {}).get(NOISE, b"[]")) for file in files]
     return [list(noise) for noise in dict.fromkeys(tuple(noise) for part in stated for noise in part)]
 
 
 def read_counts(spine: Spine, level: str, path: Path) -> ProtectedCounts:
-    """Read a file, or a folder of parts, of sparse counts; units are positions in the level."""
+    """Read a file, or a folder of shard files, of sparse counts; units are positions in the level."""
     table = pq.read_table(path, columns=["geocode", "cell", "count"])
     codes = table["geocode"].combine_chunks()
     if isinstance(codes, pa.ChunkedArray):

@@ -1,4 +1,4 @@
-"""Ledger entries: their fields, which entry may follow which, and what they add up to; no file and no time.
+"""Ledger entries: their fields, which entry may follow which, and what they add up to; no files, no clock.
 
 The state is a fold over the entries, and the same rules judge an entry before it is written and when it is verified.
 `das.storage.ledger` keeps the entries.

@@ -171,7 +171,7 @@ class RunIdentity:
             **common,
         )
 
-    def settle(self) -> None:
+    def commit_charge(self) -> None:
         """Once the measurements are durable: commit the charge, then destroy the key."""
         if committed(self.layout.release.mechanism(self.plan)) is None:
             raise UsageError(Problem(str(self.layout.root), "holds no measurements", "run `das measure` first"))

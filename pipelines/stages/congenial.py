@@ -197,7 +197,7 @@ class DrawFamily(_OfFamily):
         with reporting_errors(self.work.partial):
             family, below = self.family(parent, joined)
             drawn_above = np.zeros(family.layers[0].query.size, dtype=np.int64)
-            with refusing(WindowsTooNarrow):  # whether the roots hold is settled before anything is drawn
+            with refusing(WindowsTooNarrow):  # whether the roots hold is decided before anything is drawn
                 weighed = family.forward_pass(below)
                 coarsest = None if "answer" in above else family.draw_roots(weighed, self.streams)
             with refusing(SplitNotProved):  # from here on it may depend on what was drawn

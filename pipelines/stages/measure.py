@@ -1,4 +1,4 @@
-"""The wall: true histograms on one side, noisy measurements and declared public facts on the other."""
+"""Measure as a Beam step: read true counts, add noise, write measurements and public facts. This is the wall."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def true_answers_of(work: WorkerContext, histograms: Path) -> TrueAnswers:
 
 
 def write_facts(work: WorkerContext, facts: Facts) -> None:
-    """Write t: the spine, and for each level a file cut like its measurements."""
+    """Write the public facts: the spine, and for each level a file cut like its measurements."""
     spine = work.spine
     write_atomically(work.partial / "spine.parquet", parquet_bytes(spine.to_table()), mode=PUBLIC_FILE)
     for level, at_level in facts.items():

@@ -67,8 +67,12 @@ def test_all_problems_of_a_config_come_at_once_with_key_and_remedy(run: Run, con
     ("old", "new", "message"),
     [
         ('village = "1/2"', 'village = "1/4"', "strategy.geolevels: the shares sum to 3/4, not 1; 1/4 is missing"),
-        ('village = "1/2"', 'vilage = "1/2"', "strategy.geolevels.vilage: is no level of the geography; did you mean"),
-        ('level = "province"', 'level = "provinces"', "invariant.1.level: 'provinces' is no level; did you mean"),
+        (
+            'village = "1/2"',
+            'vilage = "1/2"',
+            "strategy.geolevels.vilage: is not a level of the geography; did",
+        ),
+        ('level = "province"', 'level = "provinces"', "invariant.1.level: 'provinces' is not a level; did you mean"),
         ('"sex * grown" = "1/4"', '"sex * groan" = "1/4"', "did you mean 'grown'?"),
         ("[release]", "[release", "config.toml: is not valid TOML"),
         ('name = "example"', 'name = "../example"', "release.name"),

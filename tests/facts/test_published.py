@@ -182,7 +182,7 @@ def test_mistakes_in_the_config(country: Country) -> None:
     twice = [entry("a.csv"), entry("b.csv")]
     with pytest.raises(ConfigError, match=r"already declared by published\.1"):
         country.plan(published=twice)
-    with pytest.raises(ConfigError, match=r"'blok' is (no|not a) level"):
+    with pytest.raises(ConfigError, match=r"'blok' is not a level"):
         country.plan(published=[entry("a.csv", level="blok")])
 
 
@@ -190,7 +190,7 @@ def test_mistakes_in_the_config(country: Country) -> None:
     ("estimate", "reason"),
     [
         ({"passes": {"all": [["total"]]}}, "full information uses all of them at once"),
-        ({"information": "level", "passes": {"town": [["total"]]}}, "is (no|not a) level"),
+        ({"information": "level", "passes": {"town": [["total"]]}}, "is not a level"),
         ({"information": "level", "passes": {"all": [["sex"]]}}, "names 'sex', which is not measured there"),
         ({"information": "level", "passes": {"all": [["total"], ["total"]]}}, "names 'total' twice"),
     ],

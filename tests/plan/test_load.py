@@ -183,8 +183,8 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         put("strategy.geolevels.county", 0.25),
         'strategy.geolevels.county: 0.25 is a float; write an exact fraction as a string, for example "1/4"',
     ),
-    "no number": (put("privacy.rho", "one half"), "privacy.rho: 'one half' is no fraction"),
-    "division by zero": (put("privacy.rho", "1/0"), "privacy.rho: '1/0' is no fraction"),
+    "no number": (put("privacy.rho", "one half"), "privacy.rho: 'one half' is not a fraction"),
+    "division by zero": (put("privacy.rho", "1/0"), "privacy.rho: '1/0' is not a fraction"),
     "boolean": (put("privacy.rho", True), "privacy.rho: must be a whole number or a fraction in quotes"),
     "endless number": (put("privacy.rho", "1e999999999"), "privacy.rho: has more digits than"),
     "no budget": (drop("privacy.rho"), "privacy: framework 'zcdp' takes its budget from `rho`"),
@@ -232,15 +232,15 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     ),
     "share of an unknown level": (
         put("strategy.geolevels.countie", 0),
-        "strategy.geolevels.countie: is no level of the geography; did you mean 'county'?",
+        "strategy.geolevels.countie: is not a level of the geography; did you mean 'county'?",
     ),
     "queries of an unknown level": (
         put("strategy.queries.blok", {"total": 1}),
-        "strategy.queries.blok: is no level of the geography; did you mean 'block'?",
+        "strategy.queries.blok: is not a level of the geography; did you mean 'block'?",
     ),
     "unknown query": (
         put("strategy.queries.county", {"totl": 1}),
-        "strategy.queries.county.totl: query 'totl' uses 'totl', which is no attribute or recode; did you mean 'total",
+        "strategy.queries.county.totl: query 'totl' uses 'totl', which is not an attribute or recode; did you mean",
     ),
     "one query twice": (
         put("strategy.queries.county", {"sex * age": "1/2", "age*sex": "1/2"}),
@@ -275,15 +275,15 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     ),
     "translation of an unknown attribute": (
         put("input.values", {"sexx": {"1": "f"}}),
-        "input.values.sexx: is no attribute; did you mean 'sex'?",
+        "input.values.sexx: is not an attribute; did you mean 'sex'?",
     ),
     "translation to an unknown label": (
         put("input.values", {"sex": {"1": "female"}}),
-        "input.values.sex.1: 'female' is no label of 'sex'",
+        "input.values.sex.1: 'female' is not a label of 'sex'",
     ),
     "column of an unknown attribute": (
         put("input.columns", {"agee": "AGE"}),
-        "input.columns.agee: is no attribute; did you mean 'age'?",
+        "input.columns.agee: is not an attribute; did you mean 'age'?",
     ),
     "labels from the column of counts": (
         put("input", {"histograms": "a.csv", "columns": {"age": "count"}}),
@@ -299,15 +299,15 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     ),
     "cell of an unknown label": (
         put("input", {"histograms": "a.csv", "cell": [{"column": "a", "labels": {"sex": "f", "age": "0-7"}}]}),
-        "input.cell.1.labels.age: '0-7' is no label; did you mean '0-17'?",
+        "input.cell.1.labels.age: '0-7' is not a label; did you mean '0-17'?",
     ),
     "invariant at an unknown level": (
         put("invariant", [INVARIANT | {"level": "stat"}]),
-        "invariant.1.level: 'stat' is no level; did you mean 'state'?",
+        "invariant.1.level: 'stat' is not a level; did you mean 'state'?",
     ),
     "invariant on an unknown query": (
         put("invariant", [INVARIANT | {"query": "sexs"}]),
-        "invariant.1.query: query 'sexs' uses 'sexs', which is no attribute or recode; did you mean 'sex'?",
+        "invariant.1.query: query 'sexs' uses 'sexs', which is not an attribute or recode; did you mean 'sex'?",
     ),
     "invariant without a reason": (put("invariant", [{"query": "total", "level": "state"}]), "invariant.1.reason: "),
     "invariant twice": (
@@ -321,14 +321,14 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     "bound twice": (put("bound", [BOUND, BOUND]), "bound.2: 'sex' at 'block' is already declared by bound.1"),
     "bound at an unknown level": (
         put("bound", [BOUND | {"level": "blocks"}]),
-        "bound.1.level: 'blocks' is no level; did you mean 'block'?",
+        "bound.1.level: 'blocks' is not a level; did you mean 'block'?",
     ),
     "bound of unknown sense": (put("bound", [BOUND | {"sense": "<"}]), "bound.1.sense: "),
     "bound times nothing": (put("bound", [BOUND | {"factor": 0}]), "bound.1.factor: "),
     "bound beyond counting": (put("bound", [BOUND | {"factor": 10**12}]), "bound.1.factor: "),
     "unknown table": (
         put("output", {"tables": ["total", "aeg"]}),
-        "output.tables.2: query 'aeg' uses 'aeg', which is no attribute or recode; did you mean 'age'?",
+        "output.tables.2: query 'aeg' uses 'aeg', which is not an attribute or recode; did you mean 'age'?",
     ),
     "unknown method": (put("estimate.method", "magic"), "estimate.method: "),
     "method by its old name": (
@@ -504,7 +504,7 @@ def test_a_text_is_a_rational_or_refused(text: str) -> None:
     try:
         expected = Fraction(text)
     except (ValueError, ZeroDivisionError):
-        with pytest.raises(ValueError, match="is no fraction"):
+        with pytest.raises(ValueError, match="is not a fraction"):
             exact_rational(text)
     else:
         assert exact_rational(text) == expected

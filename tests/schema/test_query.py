@@ -212,7 +212,7 @@ SCHEMA = Schema(
 def test_a_query_that_means_nothing_is_refused_with_the_nearest_name(name: str, token: str, hint: str) -> None:
     with pytest.raises(SchemaError) as refused:
         parse_query(SCHEMA, name)
-    assert str(refused.value) == f"query {name!r} uses {token!r}, which is no attribute or recode; {hint}"
+    assert str(refused.value) == f"query {name!r} uses {token!r}, which is not an attribute or recode; {hint}"
 
 
 def test_an_attribute_is_kept_in_one_way_only() -> None:

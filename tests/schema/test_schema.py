@@ -79,7 +79,7 @@ def test_the_attribute_itself_and_everything_are_partitions() -> None:
     [
         ({"minor": ["0-17"], "adult": ["18-64"]}, "recode 'grown' never covers: '65+'"),
         ({"minor": ["0-17", "65+"], "adult": ["18-64", "65+"]}, "recode 'grown' covers more than once: '65+'"),
-        ({"minor": ["0-17"], "adult": ["18-64", "65"]}, "recode 'grown' names what is no label of 'age': '65'"),
+        ({"minor": ["0-17"], "adult": ["18-64", "65"]}, "recode 'grown' names what is not a label of 'age': '65'"),
         ({"minor": ["0-17"], "adult": ["18-64", "65+"], "none": []}, "recode 'grown' must cover each"),
         ({"minor * x": ["0-17"], "adult": ["18-64", "65+"]}, "'minor \\* x' of 'age' holds ' \\* '"),
     ],
@@ -124,8 +124,8 @@ def test_an_attribute_shares_its_column_with_nothing_else_of_a_release(name: str
 @pytest.mark.parametrize(
     ("labels", "reason"),
     [
-        ({"sexx": ("f",)}, "'sexx' is no attribute"),
-        ({"sex": ("q",)}, "structural zero 'z' names 'q', which is no label of 'sex'"),
+        ({"sexx": ("f",)}, "'sexx' is not an attribute"),
+        ({"sex": ("q",)}, "structural zero 'z' names 'q', which is not a label of 'sex'"),
         ({"sex": ("f", "m")}, "leave no cell"),
         ({}, "leave no cell"),
     ],
