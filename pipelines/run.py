@@ -1,4 +1,4 @@
-"""The stages as one resumable job: each begins where the one before was made durable, and a finished one is not repeated.
+"""The stages as one resumable job: each begins where the one before was made durable; a finished one is not repeated.
 
 =========  =====================================  =======================================================
 stage      reads                                  makes durable

@@ -38,6 +38,11 @@ class Cost:
         return number_of(self.entry.get(key))
 
     @property
+    def adjacency(self) -> int | None:
+        """How many records may change, where the policy rests on such a number."""
+        return self.entry.get("a")
+
+    @property
     def epsilon(self) -> str:
         """Epsilon as it is quoted; a vacuous promise has none, and is never called 0."""
         vacuous = str(self.entry.get("status", "")).upper().startswith("VACUOUS")

@@ -170,7 +170,7 @@ def test_a_table_that_does_not_fit_is_reported(country: Country, content: str, r
 
 def test_a_release_that_does_not_fit_is_reported(country: Country, first: Path) -> None:
     plan = country.plan(published=[entry("earlier", query="sex")])
-    with pytest.raises(InputError, match="no attribute or recode"):
+    with pytest.raises(InputError, match="not an attribute or recode"):
         facts_of(plan, spine_of(plan), None)
     (country.folder / "empty").mkdir()
     plan = country.plan(published=[entry("empty")])

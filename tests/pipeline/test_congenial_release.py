@@ -266,9 +266,9 @@ def test_a_table_of_an_earlier_release_is_no_fact_for_conditioned_noise(home: Pa
 def test_every_step_has_its_time(repeated: Repeated) -> None:
     steps = repeated.measure.steps
     levels = ("province", "district", "village")
-    expected = {f"{verb} {level}" for verb in ("read", "draw", "hand down", "write") for level in levels}
-    expected |= {f"{verb} {level}" for verb in ("tell parents of", "carry up") for level in levels[1:]} | {"name cells"}
-    assert set(steps) == expected - {"hand down village"}  # nobody is below a leaf
+    expected = {f"{verb} {level}" for verb in ("read", "draw", "send down", "write") for level in levels}
+    expected |= {f"{verb} {level}" for verb in ("send up from", "carry up") for level in levels[1:]} | {"name cells"}
+    assert set(steps) == expected - {"send down village"}  # nobody is below a leaf
     assert all(step.calls and step.seconds > 0 for step in steps.values())
 
 
