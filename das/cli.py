@@ -362,7 +362,7 @@ def _run(plan: Plan, out: Path, upto: str, beam: Sequence[str], testing_key: str
     from das.storage.layout import Layout
 
     if not kernels_are_compiled() and STAGES.index(upto) >= STAGES.index("estimate"):
-        click.echo("compiling numerical kernels for this machine: once, a quarter of a minute", err=True)
+        click.echo("compiling numerical kernels for this machine: once, under a minute", err=True)
     with _progress() as progress:
         find_runner().run(plan, out, upto=upto, options=beam, testing_key=testing_key, progress=progress)
     if as_json is None:
