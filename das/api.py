@@ -61,7 +61,13 @@ class Release:
 
 
 def run(
-    plan: Plan, *, out: str | Path, options: Sequence[str] = (), testing_key: str | None = None, runner: str = "beam"
+    plan: Plan,
+    *,
+    out: str | Path,
+    options: Sequence[str] = (),
+    testing_key: str | None = None,
+    unprotected: bool = False,
+    runner: str = "beam",
 ) -> Release:
     """Run a release into ``out``, or continue one that was interrupted, and open it.
 
@@ -74,11 +80,15 @@ def run(
     options : sequence of str
         Beam's pipeline options, for example ``["--runner=multi-process"]``.
     testing_key : str, optional
-        Makes the noise reproducible, and the result a test that can never be called a release.
+        Makes the noise reproducible, and the result a test that can never be called a release. Refused unless the
+        config declares its data public or generated.
+    unprotected : bool
+        Allow a testing key for confidential data. Everything that is written is then private to this user, and says
+        that anybody who guesses the key can remove the noise.
     runner : str
         Name of an entry point of the group ``das.runner``.
     """
-    find_runner(runner).run(plan, Path(out), options=options, testing_key=testing_key)
+    find_runner(runner).run(plan, Path(out), options=options, testing_key=testing_key, unprotected=unprotected)
     return open(out)
 
 

@@ -6,8 +6,7 @@ import errno
 import json
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -61,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
-    except OSError as error:
+    except (OSError, MemoryError) as error:
         if debug:
             raise
         _fail(_refused(error))
@@ -76,8 +75,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(INTERNAL_ERROR)
 
 
-def _refused(error: OSError) -> ProblemsFound:
+def _refused(error: OSError | MemoryError) -> ProblemsFound:
     """What the operating system refused, by path; its words never quote a file's contents."""
+    if isinstance(error, MemoryError):
+        return Interrupted(Problem("das", "there is not enough memory", "use fewer workers, or a larger machine"))
     problem = Problem(str(error.filename or "das"), f"cannot be used ({error.strerror or type(error).__name__})")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return Interrupted(replace(problem, remedy="free space and run the same command again"))
@@ -92,9 +93,11 @@ def _fail(error: ProblemsFound) -> NoReturn:
 
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output, nothing else.")
 out_folder = click.option("--out", type=click.Path(path_type=Path), required=True, help="The folder of the run.")
-testing = click.option(
-    "--testing-key", metavar="TEXT", help="Reproducible noise for tests; the result can never be called a release."
+testing_key = click.option("--testing-key", metavar="TEXT", help="Reproducible noise: a test, and never a release.")
+unprotected = click.option(
+    "--unprotected", is_flag=True, help="Allow --testing-key for confidential data; everything is then written private."
 )
+trusting = click.option("--trust-network", is_flag=True, help="Use a cluster that is in no private network of das.")
 config_file = click.argument("config", type=click.Path(path_type=Path))
 run_folder = click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 beam_options = click.argument("beam", nargs=-1, type=click.UNPROCESSED, metavar="[-- BEAM OPTIONS]")
@@ -111,15 +114,15 @@ def das(debug: bool) -> None:
 @click.option("--out", type=click.Path(path_type=Path), default=Path("demo-release"), show_default=True)
 @click.option("--blocks", type=click.IntRange(min=10), default=1000, show_default=True)
 @click.option("--people", type=click.IntRange(min=0), default=60_000, show_default=True)
-@testing
+@testing_key
 @as_json
 @beam_options
-def demo(out: Path, blocks: int, people: int, testing_key: str | None, as_json: bool, beam: tuple[str, ...]) -> None:
+def demo(out: Path, blocks: int, people: int, as_json: bool, beam: tuple[str, ...], **noise: Any) -> None:
     """Run a whole release of a generated state; no files are needed."""
     from das.demo.starter import write_demo
 
     config = write_demo(out, blocks=blocks, people=people)
-    _run(_load(config), out, "report", beam, testing_key, as_json)
+    _run(_load(config), out, "report", beam, as_json, **noise)
 
 
 @das.command()
@@ -167,6 +170,7 @@ def plan_(
     from das.promise.account import account
     from das.promise.product import product_of
     from das.report.account_text import account_text
+    from das.report.verdict import verdict_text
 
     plan = _load(config)
     if scale:
@@ -189,7 +193,9 @@ def plan_(
     joint = f"\n{product.text()}" if product else ""
     if plan.mechanism_stage.sampler:
         joint += f"\ncongenial: counts form a tree (laminar): {tree_of(plan).explain()}"
-    table = account_text(accounted.nominal, accounted.sections)
+    relation = {"unit": plan.settings.privacy.unit, "kind": str(plan.settings.privacy.neighbours)}
+    verdict = "\n".join([*verdict_text({"relation": relation, **accounted.sections}), ""])
+    table = f"{verdict}\n{account_text(accounted.nominal, accounted.sections)}"
     click.echo(f"{plan.explain()}{joint}\n\n{table}\n\nNothing was read of the records, nothing was spent.")
 
 
@@ -221,22 +227,25 @@ def account_(sources: tuple[str, ...], html: Path | None, as_json: bool) -> None
 @das.command()
 @config_file
 @out_folder
-@testing
+@testing_key
+@unprotected
+@trusting
 @as_json
 @beam_options
-def run(config: Path, out: Path, testing_key: str | None, as_json: bool, beam: tuple[str, ...]) -> None:
+def run(config: Path, out: Path, trust_network: bool, as_json: bool, beam: tuple[str, ...], **noise: Any) -> None:
     """Run the release, or continue it after an interruption."""
-    _run(_load(config), out, "report", beam, testing_key, as_json)
+    _run(_load(config), out, "report", (*beam, *("--trust-network",) * trust_network), as_json, **noise)
 
 
 def _stage_command(stage: str, text: str) -> None:
     @das.command(stage, help=text)
     @config_file
     @out_folder
-    @testing
+    @testing_key
+    @unprotected
     @beam_options
-    def command(config: Path, out: Path, testing_key: str | None, beam: tuple[str, ...]) -> None:
-        _run(_load(config), out, stage, beam, testing_key, None)
+    def command(config: Path, out: Path, beam: tuple[str, ...], **noise: Any) -> None:
+        _run(_load(config), out, stage, beam, None, **noise)
 
 
 _stage_command("tabulate", "Count the records of every geounit, into the confidential folder.")
@@ -259,19 +268,19 @@ def report(folder: Path, as_json: bool) -> None:
 
 @das.command()
 @run_folder
-@click.option("--verify", is_flag=True, help="Check the hash chain, and that the release's entry is still in it.")
+@click.option("--verify", is_flag=True, help="Check the hash chain, its witnesses, and the release's entry.")
 @click.option("--raise-to", metavar="TOTAL", help="Raise what may ever be spent on the data set, for example 7/2.")
-@click.option("--reason", help="Why the total is raised; it is recorded.")
+@click.option("--accept-loss", is_flag=True, help="Go on although entries are gone; what they charged stays charged.")
+@click.option("--distinct-from", metavar="NAME", help="These are other people than those of the data set NAME.")
+@click.option("--reason", help="Why a person decided so; it is recorded, and published with later releases.")
 @as_json
-def ledger(folder: Path, verify: bool, raise_to: str | None, reason: str | None, as_json: bool) -> None:
-    """Show what has been spent on this data, by which release."""
-    from das.storage.ledger_view import ledger_of, ledger_text, rows_of
+def ledger(folder: Path, verify: bool, as_json: bool, **decision: Any) -> None:
+    """Show what has been spent on this data, by which release; record a person's decision about it."""
+    from das.storage.ledger_view import Decision, ledger_of, ledger_text, rows_of
 
-    book = ledger_of(folder, verify=verify, raise_to=raise_to, reason=reason)
-    if as_json:
-        _print_json(rows_of(book, verified=verify))
-    else:
-        click.echo(ledger_text(book, verified=verify))
+    book, guard = ledger_of(folder, verify=verify, decision=Decision(**decision))
+    shown = (rows_of if as_json else ledger_text)(book, guard, verified=verify)
+    _print_json(shown) if as_json else click.echo(shown)
 
 
 @das.command("evaluate")
@@ -295,11 +304,12 @@ def evaluate_(folder: Path, as_json: bool) -> None:
 def simulate_(configs: tuple[Path, ...], runs: int, information: tuple[str, ...], as_json: bool) -> None:
     """Repeat a release on data that need no protection, and measure its accuracy; several configs are compared."""
     from das.evaluation.simulate import compare, comparison_text
+    from das.report.progress import progress_on_stderr
 
     plans = {str(path): _load(path) for path in configs}
     if information:
         plans = {f"{name}, {kind}": plan.with_information(kind) for name, plan in plans.items() for kind in information}
-    with TemporaryDirectory(prefix="das-simulate-") as workdir, _progress() as progress:
+    with TemporaryDirectory(prefix="das-simulate-") as workdir, progress_on_stderr() as progress:
         found = compare(plans, runs, workdir=Path(workdir), progress=progress)
     _print_json(found) if as_json else click.echo(comparison_text(found))
 
@@ -335,8 +345,9 @@ def compare_(
     distances from the truth have none; with the DIR of a run on that run's data, into its confidential folder alone.
     """
     from das.evaluation.compare import compare
+    from das.report.progress import progress_on_stderr
 
-    with _progress() as progress:
+    with progress_on_stderr() as progress:
         found, text = compare(source, out=out, epsilon=epsilon, runs=runs, options=beam, progress=progress)
     _print_json(found) if as_json else click.echo(text)
 
@@ -356,15 +367,19 @@ def _load(config: Path) -> Plan:
     return load(config)
 
 
-def _run(plan: Plan, out: Path, upto: str, beam: Sequence[str], testing_key: str | None, as_json: bool | None) -> None:
+def _run(plan: Plan, out: Path, upto: str, beam: Sequence[str], as_json: bool | None, **noise: Any) -> None:
+    from das.check import already_finished
     from das.compiled import kernels_are_compiled
+    from das.report.progress import progress_on_stderr
     from das.runner import STAGES, find_runner
     from das.storage.layout import Layout
 
+    if upto == STAGES[-1] and (finished := already_finished(plan, Layout(out))):
+        click.echo(f"das: {finished}", err=True)
     if not kernels_are_compiled() and STAGES.index(upto) >= STAGES.index("estimate"):
         click.echo("compiling numerical kernels for this machine: once, under a minute", err=True)
-    with _progress() as progress:
-        find_runner().run(plan, out, upto=upto, options=beam, testing_key=testing_key, progress=progress)
+    with progress_on_stderr() as progress:
+        find_runner().run(plan, out, upto=upto, options=beam, progress=progress, **noise)
     if as_json is None:
         following = "run" if upto == "publish" else STAGES[STAGES.index(upto) + 1]
         click.echo(f"{upto}: done; next: das {following}")
@@ -383,15 +398,3 @@ def _show(statement: dict[str, Any], folder: Path, as_json: bool) -> None:
 
 def _print_json(content: Any) -> None:
     click.echo(json.dumps(content, indent=2, ensure_ascii=False))
-
-
-@contextmanager
-def _progress() -> Iterator[Any]:
-    """A bar per stage on a terminal; a line per stage elsewhere."""
-    from das.report.progress import Bars, Lines
-
-    shown = Bars() if sys.stderr.isatty() else Lines(sys.stderr)
-    try:
-        yield shown.tell
-    finally:
-        shown.close()

@@ -20,8 +20,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["compiled", "compiled_inline", "compiled_part", "kernel_folder", "kernels_are_compiled"]
+__all__ = ["compiled", "compiled_inline", "compiled_part", "kernel_folder", "kernel_root", "kernels_are_compiled"]
 
+_PACKAGE = Path(__file__).resolve().parent
 _DAY = 86_400.0
 _KEPT = 30 * _DAY
 """Seconds for which machine code of earlier sources is kept after its last use."""
@@ -75,16 +76,20 @@ def kernels_are_compiled(module: str = "das.estimation.solvers.active_set.kernel
 
     Nothing is imported or compiled, so a command can ask before it runs and announce the compilation.
     """
-    package = Path(__file__).resolve().parent
-    path = _path_of(package, module.removeprefix(f"{package.name}."))
-    return any(_folder(path, package).rglob(f"{path.stem}.*.nbc"))
+    path = _path_of(_PACKAGE, module.removeprefix(f"{_PACKAGE.name}."))
+    return any(_folder(path, _PACKAGE).rglob(f"{path.stem}.*.nbc"))
 
 
-def _folder(module: Path, package: Path) -> Path:
+def kernel_root(package: Path = _PACKAGE) -> Path:
+    """Where the machine code of all kernels of a package is kept."""
     folder = package / "__pycache__"
     if not os.access(folder if folder.exists() else package, os.W_OK):
         folder = Path(os.environ.get("DAS_CACHE") or Path.home() / ".cache" / "das")
-    return folder / "kernels" / _digest(module, package)[:16]
+    return folder / "kernels"
+
+
+def _folder(module: Path, package: Path) -> Path:
+    return kernel_root(package) / _digest(module, package)[:16]
 
 
 def _mark_used(folder: Path) -> None:

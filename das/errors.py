@@ -12,7 +12,6 @@ __all__ = [
     "Interrupted",
     "Problem",
     "ProblemsFound",
-    "SplitNotProved",
     "UsageError",
     "WindowsTooNarrow",
 ]
@@ -43,11 +42,7 @@ class InfeasibleError(ProblemsFound):
 
 
 class WindowsTooNarrow(InfeasibleError):
-    """The congenial sampler could not prove its errors: its windows do not hold what the constraints ask for."""
-
-
-class SplitNotProved(InfeasibleError):
-    """The congenial sampler could not prove its errors once it had begun to draw: too late for wider windows."""
+    """The congenial sampler asks for wider windows before it draws anything; a run widens them and never shows this."""
 
 
 class BudgetError(ProblemsFound):

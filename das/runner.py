@@ -57,10 +57,11 @@ class Runner(Protocol):
         upto: str = STAGES[-1],
         options: Sequence[str] = (),
         testing_key: str | None = None,
+        unprotected: bool = False,
         progress: Progress | None = None,
         stopwatch: Stopwatch | None = None,
     ) -> None:
-        """Run the plan into the folder ``out``."""
+        """Run the plan into the folder ``out``; ``unprotected`` allows a testing key for confidential data."""
 
 
 def find_runner(name: str = "beam") -> Runner:

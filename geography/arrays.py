@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 Codes: TypeAlias = NDArray[np.str_]
 Indices: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
+LONGEST_CODE = 200
+"""Characters of a code; each code of an array takes the memory of the longest."""
+
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 

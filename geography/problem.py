@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+LONGEST = 2000
+"""Characters of a message that are shown."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -23,6 +26,11 @@ class Problem:
     --------
     >>> print(Problem("geo.csv, row 3", "tract '12' has no parent", "give its county"))
     geo.csv, row 3: tract '12' has no parent; give its county
+
+    What a file or a key is called may hold anything; a message is one line that a terminal can show:
+
+    >>> print(Problem("geo\\n.csv", "is \\x1b[31m"))
+    geo\\n.csv: is \\x1b[31m
     """
 
     where: str
@@ -31,7 +39,19 @@ class Problem:
 
     def __str__(self) -> str:
         tail = f"; {self.remedy}" if self.remedy else ""
-        return f"{self.where}: {self.reason}{tail}"
+        return one_line(f"{self.where}: {self.reason}{tail}")
+
+
+def one_line(text: str, longest: int = LONGEST) -> str:
+    """Write text so that it takes one line of any terminal: control characters by their escapes, and not too long.
+
+    Examples
+    --------
+    >>> one_line("a\\tb"), one_line("abcdefghij", longest=8)
+    ('a\\\\tb', 'abcde...')
+    """
+    cut = text if len(text) <= longest else text[: longest - 3] + "..."
+    return cut if cut.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in cut)
 
 
 class ProblemsFound(Exception):
@@ -47,6 +67,9 @@ class ProblemsFound(Exception):
     exit_code = 3
 
     def __init__(self, *problems: Problem | Iterable[Problem]) -> None:
+        given: tuple[object, ...] = problems
+        if any(isinstance(item, str) for item in given):  # its characters would be shown as problems, one a line
+            raise TypeError(f"{type(self).__name__} is made of problems, not of text")
         flat: list[Problem] = []
         for item in problems:
             flat.extend([item] if isinstance(item, Problem) else item)

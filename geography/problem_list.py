@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -13,6 +13,12 @@ from geography.problem import Problem
 
 LISTED = 20
 """Problems of one kind that are listed; the rest are counted."""
+
+LONGEST_NAME = 200
+MOST_NAMES = 5000
+"""Names that are compared with a misspelt one."""
+
+NAMES_SHOWN = 100
 
 AS_TEXT = "write and read the geocode column as text, so that leading zeros survive"
 
@@ -84,5 +90,19 @@ def nearest(name: str, known: Iterable[str]) -> str:
     "known: 'state', 'county'"
     """
     names = list(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean {close[0]!r}?" if close else "known: " + ", ".join(repr(each) for each in names)
+    # Comparing takes the product of two lengths; what is longer than this was not misspelt.
+    alike = [each for each in names[:MOST_NAMES] if len(each) <= LONGEST_NAME] if len(name) <= LONGEST_NAME else []
+    close = difflib.get_close_matches(name, alike, n=1)
+    return f"did you mean {close[0]!r}?" if close else all_of(names)
+
+
+def all_of(names: Sequence[str]) -> str:
+    """Return the remedy that names what there is.
+
+    Examples
+    --------
+    >>> all_of(["f", "m"])
+    "known: 'f', 'm'"
+    """
+    more = f" and {len(names) - NAMES_SHOWN:,} more" if len(names) > NAMES_SHOWN else ""
+    return "known: " + ", ".join(repr(each) for each in names[:NAMES_SHOWN]) + more

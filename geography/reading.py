@@ -6,20 +6,27 @@ infers types.
 
 from __future__ import annotations
 
-import csv
-import gzip
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pa_csv
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from geography.arrays import Codes
+from geography.arrays import LONGEST_CODE, Codes
+from geography.csv_file import UNREADABLE, UnevenRows, batches_of, fault_in, header_of
 from geography.problem import Problem, ProblemsFound
 from geography.problem_list import AS_TEXT, Source, listed, nearest
+from geography.table_text import why_not_in_a_table
+
+MOST_UNPACKED = 200
+"""How many times its own size a public file may unpack to: each of its rows is about another unit, so it packs less."""
+
+UNPACKED_BYTES = 256 << 20
+"""What any file may unpack to."""
 
 
 def column_names(path: str | Path) -> tuple[str, ...]:
@@ -31,12 +38,28 @@ def column_names(path: str | Path) -> tuple[str, ...]:
         The file is missing, empty, unreadable, of an unknown kind, or names a column twice.
     """
     path = Path(path)
-    _require_file(path)
-    names = _parquet_names(path) if path.suffix == ".parquet" else _csv_names(path)
-    twice = sorted({name for name in names if names.count(name) > 1})
+    names = header(path)
+    twice = sorted(name for name, times in Counter(names).items() if times > 1)
     if twice:
-        raise ProblemsFound(Problem(str(path), f"column {name!r} appears twice", "rename one") for name in twice)
+        raise ProblemsFound(
+            listed(
+                range(len(twice)),
+                lambda i: Problem(str(path), f"column {twice[i]!r} appears twice", "rename one"),
+                Source(str(path)),
+            )
+        )
     return names
+
+
+def header(path: Path) -> tuple[str, ...]:
+    """Return what a file's header says, also where it names a column twice."""
+    _require_file(path)
+    if path.suffix == ".parquet":
+        return _parquet_names(path)
+    try:
+        return header_of(path)
+    except UNREADABLE as error:
+        raise _unreadable(path, "UTF-8 CSV", error) from None
 
 
 def read_text_columns(path: str | Path, columns: Sequence[str], *, at_least: int = 1) -> dict[str, Codes]:
@@ -75,7 +98,7 @@ def read_text_columns(path: str | Path, columns: Sequence[str], *, at_least: int
     table = _read_parquet(path, columns) if path.suffix == ".parquet" else _read_csv(path, columns)
     if table.num_rows < at_least:
         raise ProblemsFound(Problem(str(path), "has no rows", "give at least one unit"))
-    return {name: _as_codes(table[name]) for name in columns}
+    return {name: _as_codes(table[name], name, Source.of(path)) for name in columns}
 
 
 def read_parquet(path: str | Path, columns: Sequence[str]) -> Any:
@@ -87,8 +110,12 @@ def read_parquet(path: str | Path, columns: Sequence[str]) -> Any:
     if missing:
         raise ProblemsFound(Problem(str(path), f"has no column {name!r}", nearest(name, known)) for name in missing)
     try:
-        return pq.read_table(path, columns=list(columns))
-    except (pa.ArrowException, OSError) as error:
+        table = pq.ParquetFile(path).read(columns=list(columns))
+        table.validate(full=True)  # damaged text would be found by whoever looks at it first
+        if table.column_names != list(columns):
+            table = table.select(list(columns))
+        return table
+    except (*UNREADABLE, KeyError) as error:
         raise _unreadable(path, "Parquet", error) from None
 
 
@@ -106,15 +133,15 @@ def _require_file(path: Path) -> None:
         raise ProblemsFound(Problem(str(path), "is empty", "write the file again"))
 
 
-def _unreadable(path: Path, kind: str, error: Exception) -> ProblemsFound:
-    first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return ProblemsFound(Problem(str(path), f"cannot be read as {kind} ({first_line})", "write or copy the file again"))
+def _unreadable(path: Path, kind: str, error: BaseException) -> ProblemsFound:
+    reason = f"cannot be read as {kind} ({fault_in(path, error)})"
+    return ProblemsFound(Problem(str(path), reason, "write or copy the file again"))
 
 
 def _parquet_names(path: Path) -> tuple[str, ...]:
     try:
         return tuple(pq.read_schema(path).names)
-    except (pa.ArrowException, OSError) as error:
+    except UNREADABLE as error:
         raise _unreadable(path, "Parquet", error) from None
 
 
@@ -139,42 +166,28 @@ def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _csv_names(path: Path) -> tuple[str, ...]:
-    opened = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opened(path, "rt", encoding="utf-8-sig", newline="") as lines:
-            return tuple(next(csv.reader(lines), ()))
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
-        raise _unreadable(path, "UTF-8 CSV", error) from None
-
-
 def _read_csv(path: Path, columns: Sequence[str]) -> Any:
-    uneven: list[Any] = []
-
-    def note(row: Any) -> str:
-        uneven.append(row)
-        return "skip"
-
+    uneven = UnevenRows()
+    batches, unpacked = [], 0
+    most = max(path.stat().st_size * MOST_UNPACKED, UNPACKED_BYTES)
     try:
-        table = pa_csv.read_csv(
-            path,
-            # One thread, because only then does Arrow know the number of a bad row.
-            read_options=pa_csv.ReadOptions(use_threads=False),
-            parse_options=pa_csv.ParseOptions(ignore_empty_lines=False, invalid_row_handler=note),
-            convert_options=pa_csv.ConvertOptions(
-                include_columns=list(columns), column_types=dict.fromkeys(columns, pa.string())
-            ),
-        )
-    except (pa.ArrowException, OSError) as error:
+        for batch in batches_of(path, columns, uneven):
+            batches.append(batch)
+            unpacked += batch.nbytes
+            if unpacked > most:
+                reason = f"unpacks to more than {MOST_UNPACKED} times its size"
+                raise ProblemsFound(Problem(str(path), reason, "write the file again, each unit once"))
+        table = pa.Table.from_batches(batches, pa.schema([(name, pa.string()) for name in columns]))
+    except UNREADABLE as error:
         raise _unreadable(path, "UTF-8 CSV", error) from None
 
     def describe(position: int) -> Problem:
-        row = uneven[position]
-        reason = f"has {row.actual_columns} fields where the header has {row.expected_columns}"
-        return Problem(f"{path}, row {row.number}", reason, "quote a field that holds a comma")
+        row, actual, expected = uneven.first[position]
+        reason = f"has {actual} fields where the header has {expected}"
+        return Problem(f"{path}, row {row}", reason, "quote a field that holds a comma")
 
-    if uneven:
-        raise ProblemsFound(listed(range(len(uneven)), describe, Source.of(path)))
+    if uneven.count:
+        raise ProblemsFound(listed(range(uneven.count), describe, Source.of(path)))
     return table
 
 
@@ -183,6 +196,19 @@ def _other_delimiter(names: Sequence[str]) -> str:
     return "" if found is None else f"; the fields seem to be separated by {found!r}, write commas instead"
 
 
-def _as_codes(column: Any) -> Codes:
-    values = column.cast(pa.string()).fill_null("").to_numpy(zero_copy_only=False)
-    return np.asarray(values).astype(np.str_)
+def _as_codes(column: Any, name: str, source: Source) -> Codes:
+    """Turn a column into codes; refuse what no code can be, before it can fill the memory or reach a table."""
+    text = column.cast(pa.string()).fill_null("")
+    long = pc.greater(pc.utf8_length(text), LONGEST_CODE).to_numpy(zero_copy_only=False)
+    # Arrow's pattern finds the few that are worth a look; what it finds is all that the other could refuse.
+    perhaps = pc.match_substring_regex(text, r"[^0-9A-Za-z _.]").to_numpy(zero_copy_only=False) & ~long
+    why = {int(i): why_not_in_a_table(text[int(i)].as_py()) for i in np.flatnonzero(perhaps)}
+    wrong = [i for i, reason in why.items() if reason]
+    too_long = f"{name!r} is longer than {LONGEST_CODE} characters"
+    problems = [
+        *listed(np.flatnonzero(long), lambda i: Problem(source.row(i), too_long, "shorten it"), source),
+        *listed(wrong, lambda i: Problem(source.row(i), f"{name!r} {why[i]}"), source),
+    ]
+    if problems:
+        raise ProblemsFound(problems)
+    return np.asarray(text.to_numpy(zero_copy_only=False)).astype(np.str_)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +32,7 @@ UNITS = ("01001", "01002", "02001", "02003", "11001")
 CONFIG: dict[str, Any] = {
     "release": {"name": "tiny"},
     "privacy": {"framework": "zcdp", "rho": "1/2"},
-    "input": {"microdata": "people.csv"},
+    "input": {"data": "generated", "microdata": "people.csv"},
     "geography": {
         "units": "units.csv",
         "levels": [{"name": "state", "width": 1}, {"name": "county", "width": 1}, {"name": "block", "width": 3}],
@@ -114,3 +117,27 @@ def rhode_island() -> Path:
     if not STATE_DATA.exists():
         pytest.skip("the Rhode Island data are not in the repository: needs ../shared/data/ri_2010_blocks.csv.gz")
     return STATE_DATA.resolve()
+
+
+@pytest.fixture
+def unconfined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the stages after the wall in this process and without it, so that a test can plant a fault in them."""
+
+    from pipelines.far_side import FarSide
+    from pipelines.public_stages import PublicWork, run_public_stages
+    from pipelines.wall.confinement import Confinement, Wall
+
+    class Here(FarSide):
+        def run(self, work: PublicWork, confinement: Confinement, **watching: Any) -> None:
+            run_public_stages(work, confinement, **watching)
+
+    monkeypatch.setattr(FarSide, "opened", lambda _: nullcontext(Here(None)))
+    monkeypatch.setattr(Confinement, "enforce", lambda _: Wall("landlock", 7))
+
+
+@pytest.fixture(scope="session")
+def private_networks() -> None:
+    """Skip where the kernel itself, asked without das, allows a user no network of their own."""
+    ask = "import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare(0x50000000) != 0)"
+    if subprocess.run([sys.executable, "-I", "-S", "-c", ask]).returncode:
+        pytest.skip("the kernel does not allow user and network namespaces")

@@ -162,6 +162,7 @@ class JsonLines:
         self.file.write(b"\n")
 
 
+@pytest.mark.usefixtures("unconfined")  # the entry is made in this process alone
 def test_an_output_format_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(FORMATS, "lines", Format(ending="jsonl", open=JsonLines, is_wanted=lambda settings: True))
     config = write_starter(tmp_path / "country")

@@ -42,6 +42,8 @@ ALLOWED = {
     ("das/plan/load.py", "engine"),  # the old name of a config key, refused with the new one
     ("das/storage/layout.py", "whereabouts"),  # the name of a file in the confidential folders of finished runs
     ("pipelines/workers/process_pool.py", "urn"),  # a Uniform Resource Name, by which Beam finds an environment
+    ("pipelines/runners/local.py", "urn"),  # the same, and Beam's module of such names
+    ("pipelines/runners/local.py", "urns"),
 }
 PATTERN = re.compile(
     r"(?<![\w-])(" + "|".join(map(re.escape, sorted(COINED, key=len, reverse=True))) + r")(?![\w-])", re.I

@@ -19,7 +19,6 @@ from das.accounting.policies import POLICIES, UNPROVED, Guarantee
 __all__ = ["PROMISED", "TreeSampler", "conditioned_on_tree", "geometric_on_tree_upper", "integer_order_epsilon_upper"]
 
 ROUNDING = 2.0**-44
-ACCEPTED = "the sampler refuses neither of the data sets that are compared (its proof needs their true counts)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +142,7 @@ def _gaussian(found: Guarantee, rho: Fraction, sampler: TreeSampler) -> Guarante
         mu_squared=unknown,
         epsilon=epsilon if rho else 0.0,
         status="proved" if _is_covered(found) else UNPROVED,
-        assumptions=(*found.assumptions, *_assumed(sampler), "rho at integer orders"),
+        assumptions=(*found.assumptions, "rho at integer orders"),
     )
 
 
@@ -155,13 +154,8 @@ def _geometric(found: Guarantee, loss: Fraction, smallest: Fraction, sampler: Tr
     words = f"and delta {float(added):.1e}, which the sampler's windows add" if added else "and no delta"
     unknown = NotSupported("conditioned noise of the Laplace kind is accounted by its pure loss")
     pure = Fraction(epsilon) if loss else Fraction(0)
-    assumptions = (*found.assumptions, *_assumed(sampler), words)
+    assumptions = (*found.assumptions, words)
     return replace(found, rho=unknown, mu_squared=unknown, pure=pure, epsilon=float(pure), assumptions=assumptions)
-
-
-def _assumed(sampler: TreeSampler) -> tuple[str, ...]:
-    """A sampler with an error bound may fail to prove it and refuse (``das/congenial/tree.md``)."""
-    return (ACCEPTED,) if sampler.total_variation else ()
 
 
 def _added_delta(epsilon: float, sampler: TreeSampler) -> Fraction:

@@ -48,6 +48,8 @@ class HierarchicalPlan:
         What is published exactly, and what is publicly bounded.
     possible : bool array, optional
         False at structural zeros of the schema.
+    known_adjacency : int, optional
+        a(t), where it was computed from the published numbers; the declarations decide otherwise.
 
     Examples
     --------
@@ -66,6 +68,7 @@ class HierarchicalPlan:
     invariants: tuple[tuple[str, str], ...] = ()
     bounds: tuple[tuple[str, str], ...] = ()
     possible: npt.NDArray[np.bool_] | None = field(default=None, compare=False)
+    known_adjacency: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "queries", MappingProxyType(dict(self.queries)))
@@ -247,6 +250,7 @@ def compose(*plans: HierarchicalPlan) -> HierarchicalPlan:
         invariants=tuple(dict.fromkeys(pair for plan in plans for pair in plan.invariants)),
         bounds=tuple(dict.fromkeys(pair for plan in plans for pair in plan.bounds)),
         possible=np.logical_and.reduce(masks) if masks else None,
+        known_adjacency=None,
     )
 
 

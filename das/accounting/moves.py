@@ -33,6 +33,7 @@ __all__ = [
     "determined_queries",
     "exchange_moves",
     "move_loss",
+    "presence_move",
     "secret_moves",
     "unconstrained_moves",
     "within_class_moves",
@@ -118,9 +119,12 @@ def worst_loss(moves: Iterable[Move], events: tuple[Event, ...], accountant: str
 def adjacency(plan: HierarchicalPlan) -> int | NotSupported:
     """The semi-adjacency parameter a(t) of nested invariants: 1 inside classes, 2 when there are two classes to trade.
 
-    It is the value for data in which at least two classes are inhabited. Public bounds keep it at 2 as long as each
-    record has a compensating record that is not itself constrained by a bound.
+    It is the value for data in which at least two classes are inhabited. Public bounds keep it at 2 where all facts
+    nest (``bounds.md``). Where they cross it is known if the published numbers were looked at, and assumed to be 2
+    otherwise (`das.accounting.bounds.compensation_is_proved`).
     """
+    if plan.known_adjacency is not None:
+        return plan.known_adjacency
     finest = finest_invariant(plan)
     if isinstance(finest, NotSupported):
         return finest
@@ -129,6 +133,21 @@ def adjacency(plan: HierarchicalPlan) -> int | NotSupported:
     level, query = finest
     cells = math.prod(len(set(kept)) for kept in plan.queries[query] if kept is not None)
     return 2 if plan.bounds or plan.units[plan.depth(level)] * cells > 1 else 1
+
+
+def presence_move(plan: HierarchicalPlan) -> Move:
+    """One record is there or not: each measured answer changes by one, at most.
+
+    Examples
+    --------
+    >>> from fractions import Fraction
+    >>> from das.accounting.events import LaplaceEvent
+    >>> plan = HierarchicalPlan(levels=("us",), units=(1,), attributes=(("sex", 2),), queries={"sex": ((0, 1),)},
+    ...     events=(LaplaceEvent(level="us", query="sex", scale=Fraction(2)),))
+    >>> move_loss(presence_move(plan), plan.events, "pure")
+    Fraction(1, 2)
+    """
+    return _move("one record is added or removed", 1, plan, lambda depth, query: (1,))
 
 
 def unconstrained_moves(plan: HierarchicalPlan, secret: Secret | None = None) -> Iterator[Move]:

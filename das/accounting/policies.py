@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
+from das.accounting.condition import Condition
 from das.accounting.conversion import checked_delta, epsilon_upper, gdp_epsilon_upper
 from das.accounting.events import Loss, NotSupported
 from das.accounting.hierarchy import HierarchicalPlan, finest_invariant
@@ -47,7 +48,9 @@ __all__ = [
     "attribute_secrets",
     "geography_secrets",
     "guarantee",
+    "guarantee_of_moves",
     "nominal_secret_guarantee",
+    "of_group",
     "policy_moves",
     "secret_guarantee",
 ]
@@ -85,6 +88,8 @@ class Guarantee:
         been tried on but not proved for.
     assumptions : tuple of str
         What must be true for the promise to hold, beyond the plan.
+    condition : Condition, optional
+        When the number holds, and which one holds otherwise; None where it always does.
     """
 
     policy: str
@@ -98,6 +103,7 @@ class Guarantee:
     secret: str = ""
     move: Move | None = None
     assumptions: tuple[str, ...] = ()
+    condition: Condition | None = None
 
 
 def guarantee(plan: HierarchicalPlan | TablePlan, policy: Policy, delta: Fraction) -> Guarantee:
@@ -116,7 +122,7 @@ def guarantee(plan: HierarchicalPlan | TablePlan, policy: Policy, delta: Fractio
     [Fraction(1, 2), Fraction(1, 1), Fraction(1, 1)]
     """
     moves, a = policy_moves(plan, policy)
-    found = _account(plan, policy, moves, delta)
+    found = guarantee_of_moves(plan, policy, moves, delta)
     return replace(found, adjacency=a, assumptions=_assumptions(plan, policy))
 
 
@@ -146,14 +152,14 @@ def secret_guarantee(
         moves = plan.seen(nets, name) if len(nets) else NotSupported(f"no data set hides {name}: it is unprotected")
     else:
         moves, name = NotSupported("a table has secrets of cells, a hierarchy secrets of attributes and places"), ""
-    result = _account(plan, "secret-pair", moves, delta)
+    result = guarantee_of_moves(plan, "secret-pair", moves, delta)
     return replace(result, secret=name, assumptions=_assumptions(plan, "secret-pair"))
 
 
 def nominal_secret_guarantee(plan: HierarchicalPlan, secret: Secret, delta: Fraction) -> Guarantee:
     """Account a plan for one secret as if nothing were public: the numbers of the Bureau's certificates."""
     moves = tuple(unconstrained_moves(plan, secret))
-    return replace(_account(plan, "unconstrained", moves, delta), secret=secret.name)
+    return replace(guarantee_of_moves(plan, "unconstrained", moves, delta), secret=secret.name)
 
 
 def attribute_secrets(plan: HierarchicalPlan) -> tuple[Secret, ...]:
@@ -279,9 +285,10 @@ POLICIES: dict[Policy, PolicyEntry] = {
 }
 
 
-def _account(
+def guarantee_of_moves(
     plan: HierarchicalPlan | TablePlan, policy: str, moves: tuple[Move, ...] | NotSupported, delta: Fraction
 ) -> Guarantee:
+    """Account a plan for these moves of the data; the policy only says whether they honour the public facts."""
     exact = checked_delta(delta)
     if isinstance(moves, NotSupported):
         return Guarantee(
@@ -290,19 +297,51 @@ def _account(
     rho, move = worst_loss(moves, plan.events, "zcdp")
     pure, _ = worst_loss(moves, plan.events, "pure")
     mu_squared, _ = worst_loss(moves, plan.events, "gdp")
-    epsilons = [
-        *(epsilon_upper(loss, exact) for loss in (rho,) if isinstance(loss, Fraction)),
-        *(math.nextafter(float(loss), math.inf) for loss in (pure,) if isinstance(loss, Fraction)),
-        *(gdp_epsilon_upper(_root_upper(loss), exact) for loss in (mu_squared,) if isinstance(loss, Fraction)),
-    ]
     found = Guarantee(
         policy=policy, delta=exact, rho=rho, pure=pure, mu_squared=mu_squared, epsilon=None, status="proved", move=move
     )
-    if not epsilons and all(isinstance(loss, NotSupported) for loss in (rho, pure, mu_squared)):
+    if all(isinstance(loss, NotSupported) for loss in (rho, pure, mu_squared)):
         return replace(found, status="not supported")
     if _honours_facts(policy) and not _data_can_change(plan):
         return replace(found, status=VACUOUS)
-    return replace(found, epsilon=0.0 if rho == 0 else min(epsilons, default=math.inf))
+    return replace(found, epsilon=_epsilon_of(found))
+
+
+def of_group(found: Guarantee, people: int) -> Guarantee:
+    """Turn a guarantee about one record into that about as many records that change alike, each in its own way.
+
+    The changes of the answers add as vectors, so by the triangle inequality sqrt(rho), mu and epsilon grow at most by
+    the number of people (``moves.md``). The policy is called ``group``.
+    """
+    if found.epsilon is None:
+        return replace(found, policy="group", adjacency=None)
+    group = replace(
+        found,
+        policy="group",
+        adjacency=None,
+        rho=_times(found.rho, people**2),
+        pure=_times(found.pure, people),
+        mu_squared=_times(found.mu_squared, people**2),
+        move=None,
+        condition=None,
+    )
+    return replace(group, epsilon=_epsilon_of(group))
+
+
+def _times(loss: Loss, factor: int) -> Loss:
+    return loss if isinstance(loss, NotSupported) else loss * factor
+
+
+def _epsilon_of(found: Guarantee) -> float:
+    """Smallest of the epsilons that hold at delta."""
+    if found.rho == 0:
+        return 0.0
+    epsilons = [
+        *(epsilon_upper(loss, found.delta) for loss in (found.rho,) if isinstance(loss, Fraction)),
+        *(math.nextafter(float(loss), math.inf) for loss in (found.pure,) if isinstance(loss, Fraction)),
+        *(gdp_epsilon_upper(_root_upper(mu), found.delta) for mu in (found.mu_squared,) if isinstance(mu, Fraction)),
+    ]
+    return min(epsilons, default=math.inf)
 
 
 def _honours_facts(policy: Policy) -> bool:
@@ -328,7 +367,4 @@ def _assumptions(plan: HierarchicalPlan | TablePlan, policy: str) -> tuple[str, 
         return ("exactly the declared facts are public",)
     public = [f"{level} {query}" for level, query in plan.invariants]
     public += [f"bounds on {level} {query}" for level, query in plan.bounds]
-    stated = [f"exactly this is public: {', '.join(public) or 'nothing'}"]
-    if plan.bounds:
-        stated.append("each person has a compensating record that no public bound holds in place")
-    return tuple(stated)
+    return (f"exactly this is public: {', '.join(public) or 'nothing'}",)

@@ -8,20 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
+from functools import lru_cache
 
-from das.accounting.events import Event, NotSupported
+from das.accounting.events import Change, Event, NotSupported, pure_epsilon
 from das.accounting.hierarchy import HierarchicalPlan
 from das.accounting.moves import Move
 from das.accounting.pld import LossDistribution, loss_distribution
 from das.accounting.policies import Policy, policy_moves
 from das.accounting.small_table.plan import TablePlan
 
-__all__ = ["move_distribution", "tight_epsilon_upper"]
+__all__ = ["move_distribution", "move_distributions", "tight_epsilon_upper"]
 
 
 def move_distribution(move: Move, events: Iterable[Event]) -> LossDistribution | NotSupported:
     """Compose all events for one move of the data."""
-    return loss_distribution((event, move.change(event)) for event in events)
+    return _composed(tuple((event, change) for event in events if (change := move.change(event)) or _is_unknown(event)))
+
+
+@lru_cache(maxsize=64)  # several secrets have the same worst move
+def _composed(measured: tuple[tuple[Event, Change], ...]) -> LossDistribution | NotSupported:
+    return loss_distribution(measured)
+
+
+def _is_unknown(event: Event) -> bool:
+    """Whether the accountant knows nothing of an event, not even that it costs nothing where no answer changes."""
+    return isinstance(pure_epsilon(event, ()), NotSupported)
 
 
 def tight_epsilon_upper(plan: HierarchicalPlan | TablePlan, policy: Policy, delta: Fraction) -> float | NotSupported:
@@ -39,19 +50,28 @@ def tight_epsilon_upper(plan: HierarchicalPlan | TablePlan, policy: Policy, delt
     4.48
     """
     moves, _ = policy_moves(plan, policy)
-    if isinstance(moves, NotSupported):
-        return moves
+    found = moves if isinstance(moves, NotSupported) else move_distributions(plan, moves)
+    if isinstance(found, NotSupported):
+        return found
+    return max((each.epsilon_upper(delta) for each in found), default=0.0)
+
+
+def move_distributions(
+    plan: HierarchicalPlan | TablePlan, moves: Iterable[Move]
+) -> tuple[LossDistribution, ...] | NotSupported:
+    """Compose all events for each of these moves that no other exceeds."""
+    listed = tuple(moves)
     if isinstance(plan, HierarchicalPlan):
-        if any(abs(entry) > 2 for move in moves for change in move.changes.values() for entry in change):
+        if any(abs(entry) > 2 for move in listed for change in move.changes.values() for entry in change):
             return NotSupported("which move is worst is proved for at most two records")
-        moves = _undominated(moves)
-    largest = 0.0
-    for move in moves:
+        listed = _undominated(listed)
+    found: list[LossDistribution] = []
+    for move in listed:
         composed = move_distribution(move, plan.events)
         if isinstance(composed, NotSupported):
             return composed
-        largest = max(largest, composed.epsilon_upper(delta))
-    return largest
+        found.append(composed)
+    return tuple(found)
 
 
 def _undominated(moves: tuple[Move, ...]) -> tuple[Move, ...]:

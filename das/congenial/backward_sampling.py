@@ -12,11 +12,13 @@ import numpy as np
 
 from das.compiled import compiled
 from das.congenial.convolution_kernels import UNIT, add_up, bounded_exp, retilt
+from das.congenial.extended_choice import CHOICE_ERROR, choose_extended
 from das.congenial.tilts import LN2, dyadic_tilt, log_missing, rounding_margin
 from das.congenial.windows import plan
 
 _TRIES = 6
 _RESOLUTION = 2.0**-127  # twice that of a word of 128 bits: one for each end of an outcome
+_FINE_RESOLUTION = 2.0**-255  # the same for 256 bits
 
 
 @compiled
@@ -62,12 +64,14 @@ def choose(values, word):
 
 
 @compiled
-def split_groups(functions, errors, groups, rows_each, totals, visits, allowance, words, draws):
+def split_groups(functions, errors, groups, rows_each, totals, visits, allowance, limits, words, draws):
     """Split each group's total among its members, once for every visit. See `messages.split`.
 
     A visit is one draw of a group, as (row, place): where its rows of random words begin and where its draws go.
     `rows_each` is the number of rows that a member takes. Returns per visit the bound on the total variation, infinite
-    for a failure, and the bound on the rounding error.
+    for a group that is not proved, and the bound on the rounding error. Whether a group is proved, and whether one of
+    its choices needs 256 bits in place of 128, depends on the group and its totals; no random word enters. `limits` has
+    a row for each group: what the windows may lose and, again, all words together; and likewise for rounding.
     """
     group_offset, members, multiplicity = groups
     visit_offset, visit_row, visit_place = visits
@@ -75,25 +79,27 @@ def split_groups(functions, errors, groups, rows_each, totals, visits, allowance
     lost = np.zeros(len(visit_row))
     rounding = np.zeros(len(visit_row))
     for g in range(len(group_offset) - 1):
+        most_lost, most_rounded = limits[g]
         own = members[group_offset[g] : group_offset[g + 1]]
         times = multiplicity[group_offset[g] : group_offset[g + 1]]
         rows = rows_each[group_offset[g] : group_offset[g + 1]]
         total = totals[g]
         log_share = np.log(allowance) - 10.0 - np.log(times.sum())  # one share for each of about as many windows
-        for _ in range(_TRIES):  # wider windows until the bound is at most the allowance
-            tilts, limits, pieces = plan(functions, own, times, total, total, log_share)
+        for _ in range(_TRIES):  # wider windows until the bound is small enough
+            tilts, cuts, pieces = plan(functions, own, times, total, total, log_share)
             change = dyadic_tilt(functions, own, times, tilts, total, total)
             arena, starts, exponents, error, flushed = add_up(functions, errors, own, pieces, change)
             root = len(pieces) - 1
             value = arena[starts[root]]
             margin = rounding_margin(own, times, offset, tilts)
-            log_lost = log_missing(tilts, limits, log_share, total, margin)
+            log_lost = log_missing(tilts, cuts, log_share, total, margin)
             share = flushed[root] + bounded_exp(log_lost - (exponents[root] + change * total) * LN2)
             share = share / value * (1.0 + 1e-9) if value > 0.0 else np.inf
-            if share <= allowance:
+            if share <= most_lost:
                 break
             log_share -= 20.0
-        share = share if share <= allowance else np.inf
+        share = share if share <= most_lost and error[root] <= most_rounded else np.inf
+        choices = max(1, times.sum() - 1)
         row_count, leaf_count = _counts(pieces, rows)
         stack = np.empty((64 + len(pieces), 4), dtype=np.int64)
         buffer = np.empty(1)
@@ -105,6 +111,8 @@ def split_groups(functions, errors, groups, rows_each, totals, visits, allowance
                     place += 1
             rounding[v] = error[root]
             lost[v] = share
+            if share == np.inf:
+                continue
             depth = 1
             stack[0] = (root, total, visit_row[v], visit_place[v])
             while depth:
@@ -127,13 +135,18 @@ def split_groups(functions, errors, groups, rows_each, totals, visits, allowance
                 a, b = starts[left] - pieces[left, 4], starts[right] - pieces[right, 4]
                 for k in range(width):
                     buffer[k] = arena[a + least + k] * arena[b + remains - least - k]
-                taken, rounded = choose(buffer[:width], words[row + row_count[left]])
+                word = words[row + row_count[left]]
+                taken, rounded = choose(buffer[:width], word)
                 if taken < 0:
                     lost[v] = np.inf
                     break
                 if width > 1:
+                    resolution = width * _RESOLUTION
+                    if rounded * choices > most_rounded or resolution * choices > most_lost:
+                        taken = choose_extended(buffer[:width], word)
+                        rounded, resolution = CHOICE_ERROR, width * _FINE_RESOLUTION
                     rounding[v] += rounded
-                    lost[v] += width * _RESOLUTION
+                    lost[v] += resolution
                 taken += least
                 stack[depth] = (left, taken, row, place)
                 stack[depth + 1] = (right, remains - taken, row + row_count[left], place + leaf_count[left])

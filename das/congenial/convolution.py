@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from das.congenial.backward_sampling import draw_roots, split_groups
 from das.congenial.convolution_kernels import entry_windows, sum_groups
+from das.congenial.extended_messages import split_alone
 from das.congenial.function_store import Floats, Groups, Integers, Messages, WindowTooSmall, concat, offsets
 from das.congenial.tilts import LN2
 
@@ -75,9 +76,18 @@ def sums(
 
 
 def split(
-    messages: Messages, groups: Groups, total: npt.ArrayLike, words: NDArray[np.uint64], *, allowance: float = 2.0**-120
+    messages: Messages,
+    groups: Groups,
+    total: npt.ArrayLike,
+    words: NDArray[np.uint64],
+    *,
+    allowance: float = 2.0**-120,
+    rounding_allowance: float = np.inf,
 ) -> Split:
     """Draw the members of each group given their total, in proportion to the product of their messages.
+
+    A group whose bounds are not proved with doubles is split in extended-range arithmetic, which always ends
+    (``tree.md``). Which groups are depends on them and their totals alone.
 
     Parameters
     ----------
@@ -87,25 +97,30 @@ def split(
         Members, in the order of the draws: an entry of multiplicity m stands for m members in a row.
     total : array of int
         Total of each group.
-    words : array (expanded members, 2) of uint64
-        128 uniform bits for each expanded member, the first word the more significant. A group is split in
-        two, and each half again; the row of a member decides the split just before it, so the row of a group's first
-        member is never read. The draws are a function of the members, the total and the rows of their own group alone.
+    words : array (expanded members, 4) of uint64
+        256 uniform bits for each expanded member, the first word the most significant; mostly two words are read. A
+        group is split in two, and each half again; the row of a member decides the split just before it, so the row of
+        a group's first member is never read. The draws are a function of the members, the total and the rows of their
+        own group alone.
     allowance : float
-        Bound on the total variation from the windows of one group's partial sums.
+        Bound on the total variation that the split of one group adds, if it is made with doubles.
+    rounding_allowance : float
+        Bound on the log-ratio that it adds.
 
     Examples
     --------
     >>> from das.congenial.messages import leaves
     >>> dice, _ = leaves([0], None, lower=1, upper=6, reach=0)
-    >>> words = np.array([[0, 0], [2**63, 0], [2**62, 0]], dtype=np.uint64)
+    >>> words = np.array([[0, 0, 0, 0], [2**63, 0, 0, 0], [2**62, 0, 0, 0]], dtype=np.uint64)
     >>> int(split(dice, Groups.of([[(0, 3)]]), 12, words).draws.sum())
     12
     """
     totals = np.broadcast_to(np.asarray(total, dtype=np.int64), len(groups))
     rows = offsets(groups.multiplicity)  # where each entry's rows and draws begin
-    if words.shape != (rows[-1], 2):
-        raise ValueError(f"{rows[-1]} members need as many rows of two words, not {words.shape}")
+    if words.shape != (rows[-1], 4):
+        raise ValueError(f"{rows[-1]} members need as many rows of four words, not {words.shape}")
+    words = _read_only(words)
+    quarter = np.array([allowance, rounding_allowance]) / 4  # windows and words, of two steps each
     stored = messages.sealed()
     if ((totals < groups.add(stored.first)) | (totals > groups.add(stored.last))).any():
         outside = (totals < groups.add(stored.first)) | (totals > groups.add(stored.last))
@@ -120,27 +135,62 @@ def split(
     todo = (several & (totals > groups.add(stored.first))).nonzero()[0]
     if len(todo):
         chosen, kind = _distinct(groups.pick(todo), totals[todo], totals[todo])
-        kinds, aim = groups.pick(todo[chosen]), totals[todo[chosen]]
-        starts = groups.offset[todo]
-        step = _Step(*_with_powers(stored, kinds, aim, aim, allowance * 2.0**-48), kinds.multiplicity, aim)
-        lost[todo], error[todo] = step.visit(kind, rows[starts], starts, allowance, words, taken)
+        kinds, aim, starts = groups.pick(todo[chosen]), totals[todo[chosen]], groups.offset[todo]
+        visits = kind, rows[starts], starts
+        lost[todo], error[todo] = _among_entries(stored, kinds, aim, visits, allowance, quarter, words, taken)
+    whole = ~np.isfinite(lost)  # not proved: these groups are split at once, below
 
     draws = np.repeat(stored.first[groups.member], groups.multiplicity)
     single = groups.multiplicity == 1
     draws[rows[:-1][single]] = taken[single]
-    todo = (~single & (taken > least)).nonzero()[0]
+    group_of = np.repeat(np.arange(len(groups)), np.diff(groups.offset))
+    todo = (~single & (taken > least) & ~whole[group_of]).nonzero()[0]
     if len(todo):
-        keys = np.stack([groups.member, groups.multiplicity, taken], axis=1)[todo]
+        size = np.diff(groups.expanded)[group_of]
+        keys = np.stack([groups.member, groups.multiplicity, taken, size], axis=1)[todo]
         keys, kind = np.unique(keys, axis=0, return_inverse=True)
         powers = Groups(np.arange(len(keys) + 1), keys[:, 0].copy(), keys[:, 1].copy())
         step = _Step(stored, powers, np.ones(len(keys), dtype=np.int64), keys[:, 2].copy())
-        more = step.visit(kind.reshape(-1), rows[todo], rows[todo], allowance, words, draws)
-        group_of = np.repeat(np.arange(len(groups)), np.diff(groups.offset))[todo]
-        np.add.at(lost, group_of, more[0])
-        np.add.at(error, group_of, more[1])
-    if not (lost < 1.0).all():
-        raise WindowTooSmall("the windows of a split leave out too much mass", (~(lost < 1.0)).nonzero()[0])
+        limits = quarter * (keys[:, 1] / keys[:, 3])[:, None]  # the entries of a group share its allowance
+        more = step.visit(kind.reshape(-1), rows[todo], rows[todo], allowance, limits, words, draws)
+        open_ = ~np.isfinite(more[0])
+        for k, found in zip(np.flatnonzero(open_).tolist(), todo[open_].tolist(), strict=True):
+            own = slice(rows[found], rows[found + 1])
+            entry = powers.pick(kind.reshape(-1)[[k]])
+            draws[own], more[0][k], more[1][k] = split_alone(stored, entry, int(taken[found]), words[own])
+        np.add.at(lost, group_of[todo], more[0])
+        np.add.at(error, group_of[todo], more[1])
+    for g in np.flatnonzero(whole).tolist():
+        own = slice(rows[groups.offset[g]], rows[groups.offset[g + 1]])
+        draws[own], lost[g], error[g] = split_alone(stored, groups.pick([g]), int(totals[g]), words[own])
     return Split(draws, lost, error)
+
+
+def _among_entries(
+    stored: Messages,
+    kinds: Groups,
+    aim: Integers,
+    visits: tuple[Integers, Integers, Integers],
+    allowance: float,
+    quarter: Floats,
+    words: NDArray[np.uint64],
+    taken: Integers,
+) -> tuple[Floats, Floats]:
+    """Split the total of each distinct group among its entries; the bounds are infinite where they are not proved."""
+    try:
+        step = _Step(*_with_powers(stored, kinds, aim, aim, allowance * 2.0**-48), kinds.multiplicity, aim)
+        return step.visit(*visits, allowance, np.tile(quarter, (len(kinds), 1)), words, taken)
+    except WindowTooSmall:
+        # Windows of powers that cannot reach a total. Each group is tried by itself: its draw depends on it alone.
+        lost, error = np.full(len(visits[0]), np.inf), np.full(len(visits[0]), np.inf)
+        if len(kinds) > 1:
+            for g in range(len(kinds)):
+                mine = (visits[0] == g).nonzero()[0]
+                alone = (np.zeros(len(mine), dtype=np.int64), visits[1][mine], visits[2][mine])
+                lost[mine], error[mine] = _among_entries(
+                    stored, kinds.pick([g]), aim[[g]], alone, allowance, quarter, words, taken
+                )
+        return lost, error
 
 
 def roots(messages: Messages, words: NDArray[np.uint64], *, allowance: float = 2.0**-100) -> Split:
@@ -150,8 +200,8 @@ def roots(messages: Messages, words: NDArray[np.uint64], *, allowance: float = 2
     ----------
     messages : Messages
         The roots of trees.
-    words : array (roots, 2) of uint64
-        128 uniform bits for each.
+    words : array of uint64, a row for each root
+        128 uniform bits in the first two columns.
     allowance : float
         Bound on the share of mass outside all windows of a root's tree; `WindowTooSmall` if it is not proved.
 
@@ -162,8 +212,8 @@ def roots(messages: Messages, words: NDArray[np.uint64], *, allowance: float = 2
     >>> [int(roots(dice, np.array([[k << 60, 0]], dtype=np.uint64)).draws[0]) for k in (0, 9, 15)]
     [1, 4, 6]
     """
-    if words.shape != (len(messages), 2):
-        raise ValueError(f"{len(messages)} roots need as many rows of two words, not {words.shape}")
+    if len(words) != len(messages):
+        raise ValueError(f"{len(messages)} roots need as many rows of words, not {words.shape}")
     windows = messages.lost_upper()
     if (windows > allowance).any():
         raise WindowTooSmall("the windows of a tree leave out too much mass", (windows > allowance).nonzero()[0])
@@ -273,6 +323,7 @@ class _Step:
         row: Integers,
         place: Integers,
         allowance: float,
+        limits: Floats,
         words: NDArray[np.uint64],
         draws: Integers,
     ) -> tuple[Floats, Floats]:
@@ -288,7 +339,8 @@ class _Step:
             aim,
             visits,
             allowance,
-            _read_only(words),
+            limits,
+            words,
             draws,
         )
         lost, error = np.empty(len(kind)), np.empty(len(kind))

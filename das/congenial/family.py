@@ -23,11 +23,12 @@ from das.noise.stream import Streams
 from das.plan.tree_of_counts import Layer
 from das.schema.limits import NO_LIMIT
 
-__all__ = ["Box", "Family", "SentMessages"]
+__all__ = ["Box", "Counts", "Family", "SentMessages", "answers_of", "distinct", "equal_members", "into"]
 
 Counts = NDArray[np.int64]
 MECHANISM = "conditioned"
 _LOST, _ROUNDED = float(PROMISED.total_variation), float(PROMISED.log_ratio)
+_SPLITS_LOST, _SPLITS_ROUNDED = _LOST / 4, _ROUNDED / 8  # of all splits in doubles; tree.md adds up the rest
 
 
 @dataclass(frozen=True)
@@ -115,10 +116,9 @@ class Family:
         top = weighed[0]
         out = np.zeros(top.ids.shape, dtype=np.int64)
         child, answer = np.nonzero(top.ids >= 0)
-        level, name = top.layer.level, f"root {top.layer.query.name}"
-        bundle = streams.bundle([(level, geocode, name, MECHANISM) for geocode in self.geocodes])
         messages = top.messages.pick(top.ids[child, answer])
-        drawn = roots(messages, bundle.words(child, answer), allowance=_LOST / (2 * len(messages)))
+        words = self.root_words(streams, child, answer)
+        drawn = roots(messages, words, allowance=_LOST / (2 * len(messages)))
         # None of these numbers depends on the random words, so neither does the decision to widen the windows.
         if drawn.lost.sum() > _LOST / 2 or 2 * messages.error.sum() + drawn.error.sum() > _ROUNDED / 2:
             raise WindowTooSmall("the errors of the roots exceed the promised error")
@@ -130,12 +130,8 @@ class Family:
         top = weighed[0]
         answers = np.flatnonzero(parent)
         rows = top.ids[:, answers].T
-        stream = streams.bundle([(top.layer.level, self.parent, f"among {top.layer.query.name}", MECHANISM)])
-        n = len(self.geocodes)
-        positions = answers[:, None] * n + np.arange(n)
-        words = stream.words(np.zeros(positions.size, dtype=np.int64), positions.reshape(-1))
         out = np.zeros(top.ids.shape, dtype=np.int64)
-        out[:, answers] = self._split(top.messages, rows, parent[answers], words.reshape(*positions.shape, 2)).T
+        out[:, answers] = self._split(top.messages, rows, parent[answers], self.words_among(streams, answers)).T
         return out
 
     def refine(self, weighed: tuple[_LayerMessages, ...], counts: Counts, streams: Streams) -> Counts:
@@ -146,28 +142,41 @@ class Family:
 
     def _refined(self, coarse: _LayerMessages, fine: _LayerMessages, counts: Counts, streams: Streams) -> Counts:
         out = np.zeros(fine.ids.shape, dtype=np.int64)
-        name = f"within {coarse.layer.query.name}: {fine.layer.query.name}"
-        bundle = streams.bundle([(fine.layer.level, geocode, name, MECHANISM) for geocode in self.geocodes])
-        into = _into(coarse.layer, fine.layer)
-        for answer, members in _members(into, coarse.layer.query.size):
+        for answer, members in answers_of(into(coarse.layer, fine.layer), coarse.layer.query.size):
             child = np.flatnonzero(counts[:, answer])
             if len(child):
-                shape = (len(child), len(members))
-                words = bundle.words(np.repeat(child, len(members)), np.tile(members, len(child)))
+                words = self.words_within(streams, coarse.layer, fine.layer, child, members)
                 rows = fine.ids[np.ix_(child, members)]
-                drawn = self._split(fine.messages, rows, counts[child, answer], words.reshape(*shape, 2))
-                out[np.ix_(child, members)] = drawn
+                out[np.ix_(child, members)] = self._split(fine.messages, rows, counts[child, answer], words)
         return out
+
+    def root_words(self, streams: Streams, child: Counts, answer: Counts) -> NDArray[np.uint64]:
+        """Return the 256 bits of each root, as four words."""
+        layer = self.layers[0]
+        return _words(streams, layer.level, self.geocodes, f"root {layer.query.name}", child, answer)
+
+    def words_among(self, streams: Streams, answers: Counts) -> NDArray[np.uint64]:
+        """Return the bits that split the parent's answers among the children, answers x children x 4."""
+        layer, n = self.layers[0], len(self.geocodes)
+        at = (answers[:, None] * n + np.arange(n)).reshape(-1)
+        name = f"among {layer.query.name}"
+        return _words(streams, layer.level, (self.parent,), name, np.zeros_like(at), at).reshape(len(answers), n, 4)
+
+    def words_within(
+        self, streams: Streams, coarse: Layer, fine: Layer, child: Counts, members: Counts
+    ) -> NDArray[np.uint64]:
+        """Return the bits that split one coarse answer of these children, children x fine answers x 4."""
+        at = np.repeat(child, len(members)), np.tile(members, len(child))
+        name = f"within {coarse.query.name}: {fine.query.name}"
+        return _words(streams, fine.level, self.geocodes, name, *at).reshape(len(child), len(members), 4)
 
     def _split(self, messages: Messages, rows: NDArray[np.int64], totals: Counts, words: NDArray[np.uint64]) -> Counts:
         """Split the total of each row among its members; members with equal messages are sorted together first."""
         order = np.argsort(rows, axis=1, kind="stable")
-        groups = _groups(np.take_along_axis(rows, order, axis=1))
-        ordered = np.take_along_axis(words, order[:, :, None], axis=1).reshape(-1, 2)
-        lost, rounded = _LOST / (2 * self.splits), _ROUNDED / (2 * self.splits)
-        drawn = split(messages, groups, totals, ordered, allowance=lost / 2)
-        if (drawn.lost > lost).any() or (drawn.error > rounded).any():
-            raise WindowTooSmall("the errors of a split exceed its share of the promised error")
+        groups = equal_members(np.take_along_axis(rows, order, axis=1))
+        ordered = np.take_along_axis(words, order[:, :, None], axis=1).reshape(-1, 4)
+        lost, rounded = _SPLITS_LOST / self.splits, _SPLITS_ROUNDED / self.splits
+        drawn = split(messages, groups, totals, ordered, allowance=lost, rounding_allowance=rounded)
         out = np.empty_like(rows)
         np.put_along_axis(out, order, drawn.draws.reshape(rows.shape), axis=1)
         return out
@@ -183,7 +192,7 @@ class Family:
         """Multiply summed messages by the noise of their layer around its true counts, and restrict to its limits."""
         layer, truth, box = self.layers[depth], self.truth[depth], self.boxes[depth]
         cells = np.nonzero(received.ids >= 0)
-        key, place = _distinct(received.ids[cells], truth[cells], box.lower[cells], box.upper[cells])
+        key, place = distinct(received.ids[cells], truth[cells], box.lower[cells], box.upper[cells])
         ids = np.full(received.ids.shape, -1, dtype=np.int64)
         ids[cells] = place
         messages = times(received.messages.pick(key[0]), key[1], layer.noise, key[2], key[3])
@@ -194,7 +203,7 @@ class Family:
         coarse, truth, box = self.layers[depth], self.truth[depth], self.boxes[depth]
         shape = (len(self.geocodes), coarse.query.size)
         summed, ids, count = [], np.full(shape, -1, dtype=np.int64), 0
-        for answer, members in _members(_into(coarse, fine.layer), coarse.query.size):
+        for answer, members in answers_of(into(coarse, fine.layer), coarse.query.size):
             limits = box.lower[:, answer], box.upper[:, answer]
             messages, place = self._summed(fine, fine.ids[:, members], truth[:, answer], coarse, limits)
             summed.append(messages)
@@ -206,12 +215,12 @@ class Family:
         self, members: _LayerMessages, rows: NDArray[np.int64], centre: Counts, layer: Layer, box: tuple[Counts, Counts]
     ) -> tuple[Messages, NDArray[np.int64]]:
         """Sum the members of each row on a window around the row's true sum; equal rows are computed once."""
-        distinct, which = np.unique(np.sort(rows, axis=1), axis=0, return_inverse=True)
-        (group, true, lower, upper), place = _distinct(which.reshape(-1), centre, *box)
-        chosen = distinct[group]
+        kinds, which = np.unique(np.sort(rows, axis=1), axis=0, return_inverse=True)
+        (group, true, lower, upper), place = distinct(which.reshape(-1), centre, *box)
+        chosen = kinds[group]
         first, last = self._window(members.messages, chosen, true, layer)
         within = np.maximum(first, lower), np.minimum(last, upper)
-        return sums(members.messages, _groups(chosen), *within), place
+        return sums(members.messages, equal_members(chosen), *within), place
 
     def _half(self, layer: Layer) -> int:
         """Half the width of a window around a measured count."""
@@ -229,13 +238,22 @@ class Family:
         return centre - half.astype(np.int64), centre + (half + drift).astype(np.int64)
 
 
+def _words(
+    streams: Streams, level: str, geocodes: tuple[str, ...], name: str, stream: Counts, position: Counts
+) -> NDArray[np.uint64]:
+    """Return 256 bits for each (geocode, position): two words that are always read, and two where those are too few."""
+    names = (name, f"{name}, more bits")
+    bundles = [streams.bundle([(level, geocode, each, MECHANISM) for geocode in geocodes]) for each in names]
+    return np.concatenate([bundle.words(stream, position) for bundle in bundles], axis=1)
+
+
 def _joined(below: Sequence[SentMessages]) -> SentMessages:
     starts = np.cumsum([0, *(len(sent.messages) for sent in below)])
     ids = np.stack([np.where(sent.ids >= 0, sent.ids + start, -1) for sent, start in zip(below, starts, strict=False)])
     return SentMessages(ids, concat([sent.messages for sent in below]))
 
 
-def _into(coarse: Layer, fine: Layer) -> NDArray[np.int64]:
+def into(coarse: Layer, fine: Layer) -> NDArray[np.int64]:
     """The coarse answer that contains each fine answer; -1 at structural zeros."""
     out = np.full(fine.query.size, -1, dtype=np.int64)
     possible = np.flatnonzero(fine.query.schema.possible)
@@ -243,14 +261,14 @@ def _into(coarse: Layer, fine: Layer) -> NDArray[np.int64]:
     return out
 
 
-def _members(into: NDArray[np.int64], answers: int) -> list[tuple[int, NDArray[np.int64]]]:
+def answers_of(into: NDArray[np.int64], answers: int) -> list[tuple[int, NDArray[np.int64]]]:
     """For each coarse answer that is not a structural zero, its fine answers, ascending."""
     order = np.argsort(into, kind="stable")
     cuts = np.searchsorted(into[order], np.arange(answers + 1))
     return [(a, order[cuts[a] : cuts[a + 1]]) for a in range(answers) if cuts[a + 1] > cuts[a]]
 
 
-def _distinct(*columns: NDArray[np.int64]) -> tuple[tuple[NDArray[np.int64], ...], NDArray[np.int64]]:
+def distinct(*columns: NDArray[np.int64]) -> tuple[tuple[NDArray[np.int64], ...], NDArray[np.int64]]:
     """Distinct rows of these columns, and the index of the distinct row for each row."""
     code = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
@@ -261,7 +279,7 @@ def _distinct(*columns: NDArray[np.int64]) -> tuple[tuple[NDArray[np.int64], ...
     return tuple(column[first] for column in columns), code
 
 
-def _groups(rows: NDArray[np.int64]) -> Groups:
+def equal_members(rows: NDArray[np.int64]) -> Groups:
     """Turn rows of sorted message indices into groups: each distinct index once, with its multiplicity."""
     starts = np.ones(rows.shape, dtype=np.bool_)
     starts[:, 1:] = rows[:, 1:] != rows[:, :-1]

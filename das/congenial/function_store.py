@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from das.congenial.convolution_kernels import totals
 from das.congenial.tilts import FunctionArrays
 
-__all__ = ["Floats", "Groups", "Integers", "Messages", "WindowTooSmall", "concat", "offsets"]
+__all__ = ["Floats", "Groups", "Integers", "Messages", "WindowTooSmall", "concat", "offsets", "runs"]
 
 Integers: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
@@ -108,9 +108,7 @@ class Messages:
     def pick(self, ids: npt.ArrayLike) -> Messages:
         """Return the functions with these indices, in this order; an index may occur several times."""
         ids = np.asarray(ids, dtype=np.int64)
-        lengths = np.diff(self.offset)[ids]
-        offset = offsets(lengths)
-        at = np.repeat(self.offset[ids] - offset[:-1], lengths) + np.arange(offset[-1])
+        offset, at = runs(self.offset, ids)
         return Messages(
             first=self.first[ids],
             offset=offset,
@@ -210,9 +208,7 @@ class Groups:
     def pick(self, ids: npt.ArrayLike) -> Groups:
         """Return the groups with these indices, in this order."""
         ids = np.asarray(ids, dtype=np.int64)
-        lengths = np.diff(self.offset)[ids]
-        offset = offsets(lengths)
-        at = np.repeat(self.offset[ids] - offset[:-1], lengths) + np.arange(offset[-1])
+        offset, at = runs(self.offset, ids)
         return Groups(offset, self.member[at], self.multiplicity[at])
 
     def add(self, values: Integers) -> Integers:
@@ -226,3 +222,16 @@ class Groups:
 def offsets(lengths: Integers) -> Integers:
     """Return the start of each run of these lengths, and the end of the last."""
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)])
+
+
+def runs(offset: Integers, ids: Integers) -> tuple[Integers, Integers]:
+    """Return the offsets of the runs with these indices, one after another, and the position of each of their entries.
+
+    Examples
+    --------
+    >>> [array.tolist() for array in runs(np.array([0, 2, 3, 6]), np.array([2, 0]))]
+    [[0, 3, 5], [3, 4, 5, 0, 1]]
+    """
+    lengths = np.diff(offset)[ids]
+    chosen = offsets(lengths)
+    return chosen, np.repeat(offset[ids] - chosen[:-1], lengths) + np.arange(chosen[-1])

@@ -143,7 +143,8 @@ def times(
         raise WindowTooSmall("a node's true count is too far from its window", (largest < SMALLEST_SUM).nonzero()[0])
     exponent = np.frexp(largest)[1].astype(np.int64)
     small = weight < SMALLEST_SUM
-    missing = np.ldexp(missing + np.where(small, 2 * SMALLEST_SUM, 0.0), -np.repeat(exponent, lengths))
+    with np.errstate(over="ignore"):  # an infinite bound is one
+        missing = np.ldexp(missing + np.where(small, 2 * SMALLEST_SUM, 0.0), -np.repeat(exponent, lengths))
     weight = np.ldexp(np.where(small, 0.0, weight), -np.repeat(exponent, lengths))
     flushed = ~small & (weight < TINY)
     shift = np.stack([exponent * LN2, np.zeros(count)], axis=1)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from das.errors import ConfigError, Problem
 from das.noise.interval_arithmetic import Weights, enclose_exp_minus, is_tabled
 
-__all__ = ["FACTOR_ERROR", "factor_table"]
+__all__ = ["FACTOR_ERROR", "Enclosure", "exp_minus", "factor_table"]
 
 FACTOR_ERROR = 2.0**-52
 
@@ -22,24 +22,25 @@ _SMALLEST = 2.0**-1000  # smaller weights are not tabled
 _BITS = 160
 
 
-class _Enclosure(NamedTuple):
+class Enclosure(NamedTuple):
     """lower 2^exponent <= x <= upper 2^exponent, with lower of about 160 bits."""
 
     lower: int
     upper: int
     exponent: int
 
-    def times(self, other: _Enclosure) -> _Enclosure:
+    def times(self, other: Enclosure) -> Enclosure:
+        """Return an enclosure of the product."""
         lower, upper = self.lower * other.lower, self.upper * other.upper
         drop = lower.bit_length() - _BITS
-        return _Enclosure(lower >> drop, -(-upper >> drop), self.exponent + other.exponent + drop)
+        return Enclosure(lower >> drop, -(-upper >> drop), self.exponent + other.exponent + drop)
 
 
-def _exp_minus(x: Fraction) -> _Enclosure:
+def exp_minus(x: Fraction) -> Enclosure:
     """Enclose e^-x with 160 significant bits; e^-x is above 2^-1.4427 x."""
     bits = _BITS + 2 * ceil(x) + 8
     lower, upper = enclose_exp_minus(x, bits)
-    return _Enclosure(1 << _BITS, 1 << _BITS, -_BITS).times(_Enclosure(lower, upper, -bits))
+    return Enclosure(1 << _BITS, 1 << _BITS, -_BITS).times(Enclosure(lower, upper, -bits))
 
 
 @lru_cache(maxsize=64)
@@ -63,8 +64,8 @@ def factor_table(weights: Weights) -> NDArray[np.float64]:
         )
     table = [1.0]
     if weights.exponent(1) < 700:
-        ratio = weight = _exp_minus(weights.quadratic + weights.linear)
-        shrink = _exp_minus(2 * weights.quadratic)
+        ratio = weight = exp_minus(weights.quadratic + weights.linear)
+        shrink = exp_minus(2 * weights.quadratic)
         while (entry := ldexp(weight.lower, weight.exponent)) >= _SMALLEST:
             if (weight.upper - weight.lower) << 54 > weight.lower:
                 raise ArithmeticError("the enclosure of a weight is too wide")

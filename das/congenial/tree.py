@@ -30,6 +30,7 @@ UNBOUNDED = 2**40
 ALLOWANCE = 2.0**-100
 _REACH_BITS = (160, 320, 640, 990)  # windows end where the weight of a node's noise has fallen by this many bits
 _CHUNK = 2048
+_MORE = 2**31  # positions of the words that are read only where 128 bits are too few
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +191,8 @@ class Tree:
 
             def words(nodes: Integers, rows: Integers = rows) -> npt.NDArray[np.uint64]:
                 positions = (rows[:, None] * size + nodes).reshape(-1)
-                return bundle.words(np.zeros(len(positions), dtype=np.int64), positions)
+                stream = np.zeros(len(positions), dtype=np.int64)
+                return np.concatenate([bundle.words(stream, positions + at) for at in (0, _MORE)], axis=1)
 
             top = roots(messages.pick(np.full(len(rows), ids[0])), words(np.zeros(1, dtype=np.int64)))
             counts[rows, 0] = top.draws

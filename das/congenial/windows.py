@@ -96,23 +96,37 @@ def _occurrences(pieces):
 
 @compiled
 def _pieces(functions, members, multiplicity, log_each):
-    """Return the pieces (without windows), the log Z of each at the outer tilts, and the largest sum of each.
+    """Return the pieces (without windows), the log Z of each at the outer tilts, and the largest sum of each."""
+    offset = functions.offset
+    pieces = piece_tree(multiplicity)
+    logs = np.empty((len(pieces), log_each.shape[0], log_each.shape[1]))
+    widest = np.empty(len(pieces), dtype=np.int64)
+    for p in range(len(pieces)):
+        e, size = pieces[p, 2], pieces[p, 3]
+        if e >= 0:
+            logs[p] = size * log_each[:, :, e]
+            widest[p] = size * (offset[members[e] + 1] - offset[members[e]] - 1)
+        else:
+            logs[p] = logs[pieces[p, 0]] + logs[pieces[p, 1]]
+            widest[p] = widest[pieces[p, 0]] + widest[pieces[p, 1]]
+    return pieces, logs, widest
+
+
+@compiled
+def piece_tree(multiplicity):
+    """Return the binary tree of partial sums: pieces (left, right, entry, size, -1, -1), children before parents.
 
     An entry of multiplicity m is halved down to single members: one piece of each size floor(m / 2^h) and
     ceil(m / 2^h) is enough. The entries are then joined in pairs, neighbours first.
     """
-    offset = functions.offset
-    entries = len(members)
+    entries = len(multiplicity)
     most = entries
     for e in range(entries):
         most += 2 * math.ceil(math.log2(multiplicity[e]) + 1) + 2
     pieces = np.full((most, 6), -1, dtype=np.int64)
-    logs = np.empty((most, log_each.shape[0], log_each.shape[1]))
-    widest = np.empty(most, dtype=np.int64)
     level = np.empty(entries, dtype=np.int64)
     count = 0
     for e in range(entries):
-        span = offset[members[e] + 1] - offset[members[e]] - 1
         m = multiplicity[e]
         halvings = 0
         while (m + (1 << halvings) - 1) >> halvings > 1:
@@ -127,8 +141,6 @@ def _pieces(functions, members, multiplicity, log_each):
                     pieces[count, 0] = small if half == m >> (h + 1) else large
                     pieces[count, 1] = small if size - half == m >> (h + 1) else large
                 pieces[count, 2], pieces[count, 3] = e, size
-                logs[count] = size * log_each[:, :, e]
-                widest[count] = size * span
                 if size == floor:
                     new_small = count
                 if size == ceiling:
@@ -142,11 +154,9 @@ def _pieces(functions, members, multiplicity, log_each):
             left, right = level[2 * k], level[2 * k + 1]
             pieces[count, 0], pieces[count, 1] = left, right
             pieces[count, 3] = pieces[left, 3] + pieces[right, 3]
-            logs[count] = logs[left] + logs[right]
-            widest[count] = widest[left] + widest[right]
             level[k] = count
             count += 1
         if alive % 2:
             level[alive // 2] = level[alive - 1]
         alive = (alive + 1) // 2
-    return pieces[:count], logs, widest
+    return pieces[:count]

@@ -19,6 +19,7 @@ from das.evaluation.metrics import summary
 from das.evaluation.truth import Compared, compare_counts, measured_rmse, queries_of, read_truth
 from das.plan.load import load
 from das.storage.files import json_bytes, write_atomically
+from das.storage.hardening import harden
 from das.storage.layout import Layout
 from das.storage.staging import committed
 from geography import Spine
@@ -61,6 +62,7 @@ def evaluate(folder: Path) -> dict[str, Any]:
     UsageError
         The folder holds no finished release, or its confidential side is not there.
     """
+    harden()
     layout = Layout(folder)
     release, histograms = layout.release, layout.confidential.histograms
     if not release.manifest.exists():

@@ -6,11 +6,10 @@ A retry, another batch size or another order of work reads the same bits at the 
 from __future__ import annotations
 
 import hashlib
-import secrets
+import hmac
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from threading import local
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -19,6 +18,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 from das.errors import Problem, UsageError
+from das.noise.locked_memory import LockedMemory
 
 LANES_PER_BLOCK = 8  # a 16-byte AES block holds eight 16-bit lanes
 MAX_POSITIONS = 2**32  # a position must fit the counter's 32 bits
@@ -42,15 +42,15 @@ class StreamName(NamedTuple):
     mechanism: str
 
 
-@dataclass(frozen=True, slots=True)
 class RunKey:
     """The secret from which all noise of one run follows.
 
-    Whoever holds it can subtract the noise; it lives in the confidential folder only. Its text form never shows it.
+    Whoever holds it can subtract the noise; it lives in the confidential folder, and in locked memory while it is used.
+    Its text form never shows it, and it cannot be pickled, so that it never travels with a pipeline.
 
     Parameters
     ----------
-    secret : bytes
+    secret : bytes or LockedMemory
         32 bytes.
     is_testing : bool
         True for a key made from a text; a run under such a key can never be called a release.
@@ -64,20 +64,41 @@ class RunKey:
     das.errors.UsageError: run key: it has 5 bytes, not 32; use RunKey.generate()
     """
 
-    secret: bytes = field(repr=False)
-    is_testing: bool = False
+    __slots__ = ("is_testing", "memory")
 
-    def __post_init__(self) -> None:
-        if len(self.secret) != 32:
-            raise UsageError(Problem("run key", f"it has {len(self.secret)} bytes, not 32", "use RunKey.generate()"))
+    SIZE = 32
+
+    def __init__(self, secret: bytes | LockedMemory, is_testing: bool = False) -> None:
+        size = secret.size if isinstance(secret, LockedMemory) else len(secret)
+        if size != self.SIZE:
+            raise UsageError(Problem("run key", f"it has {size} bytes, not {self.SIZE}", "use RunKey.generate()"))
+        self.memory = secret if isinstance(secret, LockedMemory) else LockedMemory(secret)
+        self.is_testing = is_testing
+
+    @property
+    def secret(self) -> bytes:
+        """A copy of the secret in ordinary memory, which Python cannot wipe; :attr:`memory` makes none."""
+        with self.memory.view() as view:
+            return bytes(view)
 
     def __repr__(self) -> str:
         return "RunKey(testing)" if self.is_testing else "RunKey(secret)"
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RunKey) or self.is_testing != other.is_testing:
+            return False
+        with self.memory.view() as mine, other.memory.view() as theirs:
+            return hmac.compare_digest(mine, theirs)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a run key does not leave its process")
+
     @classmethod
     def generate(cls) -> RunKey:
         """Return a fresh key from the operating system's generator."""
-        return cls(secrets.token_bytes(32))
+        return cls(LockedMemory.random(cls.SIZE))
 
     @classmethod
     def for_testing(cls, text: str) -> RunKey:
@@ -103,13 +124,19 @@ class Streams:
     [20]
     """
 
-    __slots__ = ("_desk", "_name_key", "_unnamed")
+    __slots__ = ("_desk", "_keys", "_unnamed")
 
     def __init__(self, key: RunKey, context: bytes) -> None:
-        material = HKDF(SHA256(), length=128, salt=None, info=_DOMAIN + context).derive(key.secret)
-        self._name_key = material[:32]
-        self._unnamed = hashlib.blake2b(key=self._name_key, digest_size=12, person=b"das stream name")
-        self._desk = _ThreadState(material[32:64], material[64:96], material[96:])
+        self._keys = LockedMemory(128)
+        with key.memory.view() as secret, self._keys.view() as keys:
+            HKDF(SHA256(), length=128, salt=None, info=_DOMAIN + context).derive_into(secret, keys)
+            self._unnamed = hashlib.blake2b(key=keys[:32], digest_size=12, person=b"das stream name")
+        self._desk = _ThreadState(self._keys)
+
+    def wipe(self) -> None:
+        """Overwrite the keys. What is asked of these streams afterwards is refused, never drawn from other keys."""
+        self._keys.wipe()
+        del self._desk, self._unnamed
 
     def bundle(self, names: Iterable[tuple[str, str, str, str]]) -> Bundle:
         """Return the streams of the given (geolevel, geocode, query, mechanism) names, in that order."""
@@ -126,7 +153,7 @@ class Streams:
             name.update(f"{len(geocode)}:{geocode},".encode())
             nonces += name.digest()
             nonces += b"\0\0\0\0"  # where the counter goes
-        return Bundle(self._desk, self._name_key, nonces)
+        return Bundle(self._desk, self._keys, nonces)
 
     def bits(self, name: tuple[str, str, str, str]) -> Bits:
         """Return unlimited bits of one stream as a whole, for the reference samplers."""
@@ -140,11 +167,11 @@ class Bundle:
     AES(nonce || c), and position i is the 16-bit lane i % 8 of block i // 8, all little-endian.
     """
 
-    __slots__ = ("_desk", "_name_key", "_nonces", "count")
+    __slots__ = ("_desk", "_keys", "_nonces", "count")
 
-    def __init__(self, desk: _ThreadState, name_key: bytes, nonces: bytearray) -> None:
+    def __init__(self, desk: _ThreadState, keys: LockedMemory, nonces: bytearray) -> None:
         self._desk = desk
-        self._name_key = name_key
+        self._keys = keys
         # Sixteen bytes as two integers; the upper half of the second is free for the counter.
         self._nonces = np.frombuffer(nonces, dtype="<i8").reshape(-1, 2)
         self.count = len(self._nonces)
@@ -211,16 +238,20 @@ class Bundle:
 
     def bits(self, stream: int, position: int) -> Bits:
         """Return the unlimited bits that belong to one position of one stream."""
-        return Bits(self._name_key, self._nonces[stream].tobytes() + position.to_bytes(8, "little"))
+        purpose = self._nonces[stream].tobytes() + position.to_bytes(8, "little")
+        with self._keys.view() as keys:
+            return Bits(keys[:32], purpose)
 
 
 class _ThreadState(local):
     """What one thread works with, and no other: the three AES contexts and the buffers of a tile."""
 
-    def __init__(self, lane_key: bytes, deep_key: bytes, word_key: bytes) -> None:
-        self.encrypt = Cipher(algorithms.AES(lane_key), modes.ECB()).encryptor().update_into
-        self.encrypt_deep = Cipher(algorithms.AES(deep_key), modes.ECB()).encryptor().update
-        self.encrypt_words = Cipher(algorithms.AES(word_key), modes.ECB()).encryptor().update
+    def __init__(self, keys: LockedMemory) -> None:
+        with keys.view() as view:
+            lane, deep, word = (algorithms.AES(view[start : start + 32]) for start in (32, 64, 96))
+            self.encrypt = Cipher(lane, modes.ECB()).encryptor().update_into
+            self.encrypt_deep = Cipher(deep, modes.ECB()).encryptor().update
+            self.encrypt_words = Cipher(word, modes.ECB()).encryptor().update
         self.counters = np.empty((_TILE_BLOCKS, 2), dtype="<i8")
         self.keystream = np.empty((_TILE_BLOCKS + 1) * LANES_PER_BLOCK, dtype="<u2")  # the library asks for the slack
         self.counter_bytes = self.counters.reshape(-1).view(np.uint8).data
@@ -239,7 +270,7 @@ class Bits:
 
     __slots__ = ("_available", "_blocks", "_pool", "_state")
 
-    def __init__(self, key: bytes, purpose: bytes) -> None:
+    def __init__(self, key: bytes | memoryview, purpose: bytes) -> None:
         self._state = hashlib.blake2b(purpose, key=key, digest_size=64, person=b"das stream bits")
         self._blocks = 0
         self._pool = 0

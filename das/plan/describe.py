@@ -53,6 +53,8 @@ def plan_text(plan: Plan) -> str:
     if plan.framework == "zcdp":
         epsilon = round_up(plan.epsilon(), 4)
         promise += f" = {float(plan.budget):.4f}, nominal epsilon {epsilon} at delta {delta_text(privacy.delta)}"
+    if plan.invariants or plan.bounds:
+        promise += "; nominal: the public facts below are ignored"
     first = max(14, *(len(level) + 2 for level in plan.levels))
     second = max(34, *(len(m.query.name) + 2 for m in plan.measurements))
     third = max(7, len(f"{plan.schema.size:,}") + 1)

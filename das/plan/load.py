@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,6 +22,21 @@ from das.plan.tree_of_counts import tree_of
 from geography.problem_list import nearest
 
 __all__ = ["load", "to_toml"]
+
+CONFIG_BYTES = 16 << 20
+"""What a config may hold; the demographic presets take a hundredth of it."""
+
+DEEPEST = 50
+"""How deeply the lists and tables of a config may nest; its settings need five levels."""
+
+_STRINGS = re.compile(
+    r'"{3}(?:\\.|[^\\])*?"{3}'  # a long string with escapes
+    r"|'{3}.*?'{3}"  # a long string without
+    r'|"(?:\\.|[^"\\\n])*"'
+    r"|'[^'\n]*'"
+    r"|#[^\n]*",  # a comment
+    re.DOTALL,
+)
 
 
 def load(path: str | Path) -> Plan:
@@ -68,15 +84,42 @@ def _preset_content(name: str) -> dict[str, Any]:
 def _read(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
-            return tomllib.load(file)
+            content = file.read(CONFIG_BYTES + 1)
+        if len(content) > CONFIG_BYTES:
+            raise ConfigError(Problem(str(path), "is too long to be a config", "name the config, not a file of data"))
+        text = content.decode()
+        if _depth(text) > DEEPEST:
+            raise RecursionError
+        return tomllib.loads(text)
     except FileNotFoundError:
         raise ConfigError(Problem(str(path), "there is no such file", "`das init DIR` writes a starter")) from None
     except IsADirectoryError:
         raise ConfigError(Problem(str(path), "is a folder", "name the config file in it")) from None
     except OSError as error:
         raise ConfigError(Problem(str(path), f"cannot be read ({error.strerror})")) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        reason = f"is not valid TOML: line {line} is not UTF-8 text"
+        raise ConfigError(Problem(path.name, reason, "save it as UTF-8")) from None
+    except tomllib.TOMLDecodeError as error:
         raise ConfigError(Problem(path.name, f"is not valid TOML: {error}")) from None
+    except ValueError:  # the text is TOML, but Python reads no number of thousands of digits, nor every date
+        reason = "holds a number or a date that cannot be read"
+        raise ConfigError(Problem(path.name, reason, "look for one of very many digits")) from None
+    except RecursionError:
+        raise ConfigError(Problem(path.name, "nests tables or lists too deeply", "write them side by side")) from None
+
+
+def _depth(text: str) -> int:
+    """How deeply brackets nest outside of strings and comments.
+
+    The parser descends into each; at the interpreter's own limit a destructor may fail beside it, on standard error.
+    """
+    depth = deepest = 0
+    for bracket in re.findall(r"[\[\]{}]", _STRINGS.sub("", text)):
+        depth = depth + 1 if bracket in "[{" else max(0, depth - 1)
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def _merge_presets(content: dict[str, Any], problems: Problems) -> None:
@@ -122,7 +165,7 @@ def _sound_sections(content: Mapping[str, Any], problems: Problems) -> dict[str,
             elif item["type"] == "missing":
                 problems.add(key, "is missing", _REMEDY.get(str(loc[0]), ""))
             else:
-                problems.add(key, item["msg"].removeprefix("Value error, "))
+                problems.add(key, _SHAPES.get(item["type"]) or item["msg"].removeprefix("Value error, "))
     sections: dict[str, Any] = {f.alias or name: f.annotation for name, f in Settings.model_fields.items()}
     return {
         name: TypeAdapter(sections[name]).validate_python(value)
@@ -138,6 +181,21 @@ _REMEDY = {
     "schema": "list the attributes, or name a preset",
     "strategy": "give the shares of the budget, or name a preset",
 }
+
+
+_SHAPES = {
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "dict_type": "must be a table",
+    "int_from_float": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_type": "must be a whole number",
+    "mapping_type": "must be a table",
+    "model_type": "must be a table",
+    "string_type": "must be text in quotes",
+    "tuple_type": "must be a list",
+}
+"""Kinds of values that a key takes, in the words of TOML instead of the validator's."""
 
 
 _RENAMED = {

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import partial
+from itertools import combinations
 from typing import Any, TypeVar
 
 from das.errors import Problem
+from das.noise.mechanisms import Mechanism
 from das.plan.constraint import Bound, Invariant, Published
 from das.plan.plan import Measurement, mechanism_for
 from das.plan.settings import (
@@ -30,6 +32,9 @@ T = TypeVar("T")
 
 MOST_CELLS_AT_ONCE = 50_000
 """Cells of a schema for which estimation may use the measurements of all levels at once."""
+
+WIDEST_NOISE = 2.0**50
+"""Standard deviation of noise: far above the number of people alive, and its draws still fit 64 bits."""
 
 
 class Problems:
@@ -94,9 +99,12 @@ def resolve(sound: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
             )
     if facts.invariants and "privacy" in sound and sound["privacy"].neighbours is Neighbours.ADD_REMOVE:
         reason = (
-            "'add-remove' promises nothing beside an invariant: data sets that agree on it never differ by one record"
+            "'add-remove' promises nothing beside an invariant: data sets that agree on it never differ by one record; "
+            "data with a record and without it have different totals, and publishing these tells the two apart"
         )
         problems.add("privacy.neighbours", reason, 'use neighbours = "replace", or publish nothing exactly')
+    elif facts.bounds and "privacy" in sound and sound["privacy"].neighbours is Neighbours.ADD_REMOVE:
+        _refuse_crossing(facts.bounds, levels, problems)
     for index, name in enumerate(sound["output"].tables or () if "output" in sound else ()):
         query(f"output.tables.{index + 1}", name)
     return {
@@ -107,6 +115,26 @@ def resolve(sound: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
         "bounds": tuple(facts.bounds),
         "published": tuple(facts.published),
     }
+
+
+def _refuse_crossing(bounds: list[Bound], levels: tuple[str, ...], problems: Problems) -> None:
+    """Refuse presence beside bounds that cross: no number of other records is known to make up for one.
+
+    Beside bounds that nest, one other record takes the place of one that is gone (``das/accounting/bounds.md``).
+    """
+    for one, two in combinations({(b.level, b.query.name): b for b in bounds}.values(), 2):
+        upper, lower = sorted((one, two), key=lambda bound: levels.index(bound.level))
+        if lower.query.refines(upper.query) or (lower.level == upper.level and upper.query.refines(lower.query)):
+            continue
+        reason = (
+            f"'add-remove' promises nothing beside bounds that cross ({upper.query.name!r} at {upper.level}, "
+            f"{lower.query.name!r} at {lower.level}): take data in which both are tight for one record: they "
+            "are published, and the same data without that record are refused, so the outcome tells the two apart"
+        )
+        problems.add(
+            "privacy.neighbours", reason, 'use neighbours = "replace", or bounds of which one refines the other'
+        )
+        return
 
 
 def _schema(settings: SchemaSettings, problems: Problems) -> Schema | None:
@@ -221,8 +249,20 @@ def _measurements(
             elif privacy is not None:
                 cost = privacy.budget * whole
                 noise = mechanism_for(privacy.framework, cost, found, privacy.neighbours)
+                if _is_too_wide(noise):
+                    problems.add(
+                        key, "its noise would be far larger than any population", "raise its share or the budget"
+                    )
                 out.append(Measurement(level=level, query=found, share=whole, cost=cost, mechanism=noise))
     return out
+
+
+def _is_too_wide(noise: Mechanism) -> bool:
+    """Whether draws of this noise say nothing about any population, and may not even fit 64 bits."""
+    try:
+        return noise.variance() > WIDEST_NOISE**2
+    except OverflowError:
+        return True
 
 
 def _check_order(

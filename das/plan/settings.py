@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 from das.schema.query import Neighbours
+from geography.arrays import LONGEST_CODE
+from geography.table_text import CONTROL, why_not_in_a_table
 
 __all__ = [
     "AreaSettings",
@@ -50,7 +52,9 @@ def exact_rational(value: Any) -> Fraction:
     if isinstance(value, float):
         near = Fraction(value).limit_denominator(10**6) if value == value and abs(value) < 1e9 else ""
         raise ValueError(f'{value!r} is a float; write an exact fraction as a string, for example "{near or "1/10"}"')
-    if isinstance(value, str) and (len(value) > 200 or re.search(r"[eE][+-]?\d{3}", value)):
+    if isinstance(value, str) and (len(value) > 200 or re.search(r"[eE][+-]?[\d_]{3}", value)):
+        raise ValueError("has more digits than a share or a budget can need")
+    if isinstance(value, int) and abs(value) >= 10**200:
         raise ValueError("has more digits than a share or a budget can need")
     try:
         return Fraction(value)
@@ -67,6 +71,42 @@ def text_list(value: Any) -> Any:
 
 
 TextList = Annotated[tuple[str, ...], BeforeValidator(text_list)]
+
+
+def file_name(value: str) -> str:
+    """Accept what the operating system can look for."""
+    if CONTROL.search(value):
+        raise ValueError("a file's name holds a control character")
+    if any(len(part.encode()) > LONGEST_NAME for part in value.split("/")) or len(value) > LONGEST_PATH:
+        raise ValueError("is too long to be the name of a file")
+    return value
+
+
+LONGEST_NAME, LONGEST_PATH = 255, 4000
+"""Bytes of a file's name, and characters of a path: what Linux takes."""
+
+FileName = Annotated[str, AfterValidator(file_name)]
+FileNames = Annotated[tuple[FileName, ...], BeforeValidator(text_list)]
+
+
+def published_text(value: str) -> str:
+    """Accept a label that can stand in a table: the same text for every reader, a spreadsheet too.
+
+    Examples
+    --------
+    >>> published_text("65+"), published_text("-5")
+    ('65+', '-5')
+    >>> published_text("=1+1")
+    Traceback (most recent call last):
+    ValueError: '=1+1' is a formula to a spreadsheet; begin it with a letter or a digit
+    """
+    reason = why_not_in_a_table(value)
+    if reason:
+        raise ValueError(f"{value!r} {reason}")
+    return value
+
+
+Label = Annotated[str, AfterValidator(published_text)]
 
 
 class Section(BaseModel):
@@ -120,17 +160,22 @@ class CellSettings(Section):
 
 
 class InputSettings(Section):
-    """Where the confidential data are, and how their columns map to the schema."""
+    """Where the data are, how their columns map to the schema, and whether they need protection.
 
-    microdata: TextList = ()
-    histograms: TextList = ()
+    ``data`` says what they are: ``"confidential"``, ``"public"`` (everybody may have them already), or ``"generated"``
+    (they are about nobody). It decides what may be done with them, and nothing that is drawn.
+    """
+
+    data: Literal["confidential", "public", "generated"] = "confidential"
+    microdata: FileNames = ()
+    histograms: FileNames = ()
     geocode: TextList = ("geocode",)
     columns: Mapping[str, str] = {}
     values: Mapping[str, Mapping[str, str]] = {}
     count: str = "count"
     cell: tuple[CellSettings, ...] = ()
     dataset: str = "data"
-    ledger: str | None = None
+    ledger: FileName | None = None
     budget: Rational | None = None
 
     @model_validator(mode="after")
@@ -155,14 +200,14 @@ class LevelSettings(Section):
     """One level of the spine: its name (its column, in a wide crosswalk) and the width of its part of a geocode."""
 
     name: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")
-    width: int | None = Field(default=None, ge=1)
+    width: int | None = Field(default=None, ge=1, le=LONGEST_CODE)
 
 
 class AreaSettings(Section):
     """One kind of area off the spine."""
 
     name: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")
-    file: str
+    file: FileName
     area: str = "area"
     geocode: str = "geocode"
 
@@ -171,9 +216,9 @@ class GeographySettings(Section):
     """The spine, from a list of fixed-width geocodes or from a crosswalk; public, and never taken from the data."""
 
     levels: tuple[LevelSettings, ...] = Field(min_length=1)
-    units: str | None = None
+    units: FileName | None = None
     column: str = "geocode"
-    crosswalk: str | None = None
+    crosswalk: FileName | None = None
     layout: Literal["wide", "edges"] = "wide"
     nested: bool = False
     areas: tuple[AreaSettings, ...] = ()
@@ -200,8 +245,8 @@ class AttributeSettings(Section):
     """One attribute, its labels in order, and its recodes (name to groups of labels)."""
 
     name: str
-    labels: tuple[str, ...] = Field(min_length=1)
-    recodes: Mapping[str, Mapping[str, tuple[str, ...]]] = {}
+    labels: tuple[Label, ...] = Field(min_length=1)
+    recodes: Mapping[str, Mapping[Label, tuple[str, ...]]] = {}
 
 
 class StructuralZeroSettings(Section):
@@ -249,7 +294,7 @@ class BoundSettings(Section):
     query: str
     level: str
     sense: Literal["<=", ">="]
-    source: str
+    source: FileName
     geocode: str = "geocode"
     factor: int = Field(default=1, ge=1, le=10**6)
     missing: Literal["zero", "unlimited"] | None = None
@@ -261,7 +306,7 @@ class PublishedSettings(Section):
 
     query: str
     level: str
-    source: str
+    source: FileName
     geocode: str = "GEOID"
     reason: str = ""
 

@@ -67,6 +67,10 @@ class TreeOfCounts:
             found += spine.size(level) * sum(int(layer.reached.sum()) for layer in layers[:-1])
         return max(1, found)
 
+    def counts(self, spine: Spine) -> int:
+        """How many counts there are: a public number too, which the rounding errors of a draw are proportional to."""
+        return sum(spine.size(level) * int(layer.reached.sum()) for level in self.levels for layer in self[level])
+
     def explain(self) -> str:
         """Say the tree in one line, top down."""
         words = (

@@ -1,42 +1,34 @@
-"""A plan's account: nominal beside effective, per policy, per secret, per attribute and per place.
+"""A plan's account: nominal beside effective, per policy, per secret, per attribute, per place and per family.
 
 This is the bridge from a plan to the accountant; what is computed there is proved there (``das/accounting``).
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from das.accounting.conditioned_tree import TreeSampler, conditioned_on_tree
-from das.accounting.conversion import epsilon_upper
+from das.accounting.bounds import compensation_is_proved
+from das.accounting.condition import FACTS_IGNORED, ONE_IS_ENOUGH, Condition, Kind
+from das.accounting.conditioned_tree import TreeSampler
 from das.accounting.events import NotSupported
 from das.accounting.hierarchy import HierarchicalPlan
-from das.accounting.moves import Secret, adjacency, determined_queries
-from das.accounting.policies import (
-    POLICIES,
-    UNPROVED,
-    Guarantee,
-    Policy,
-    attribute_secrets,
-    geography_secrets,
-    guarantee,
-    nominal_secret_guarantee,
-    secret_guarantee,
-)
-from das.accounting.tight import tight_epsilon_upper
+from das.accounting.moves import Secret, adjacency, determined_queries, presence_move, unconstrained_moves
+from das.accounting.policies import POLICIES, attribute_secrets, geography_secrets, guarantee, guarantee_of_moves
 from das.errors import ProblemsFound
-from das.exact import float_upper, round_up
+from das.exact import float_upper
 from das.plan import presets
 from das.plan.for_accountant import hierarchical_plan
 from das.plan.geography import spine_of
 from das.plan.plan import Plan
+from das.promise.families import family_lines
+from das.promise.lines import Lines, quoted_epsilon
+from das.promise.randomness import generator_of
 from das.schema.query import Neighbours
 from geography import Spine
 
-__all__ = ["Account", "account", "account_of", "split_below"]
+__all__ = ["Account", "account", "account_of", "nominal_entry", "presence_sections", "split_below"]
 
 
 @dataclass(frozen=True)
@@ -47,11 +39,12 @@ class Account:
     sections: dict[str, Any]
 
 
-def account(plan: Plan, spine: Spine | None = None) -> Account:
+def account(plan: Plan, spine: Spine | None = None, *, known_adjacency: int | None = None) -> Account:
     """Account a plan under every policy; the geography is read for the number of geounits, and no record.
 
     Where the geography cannot be read, every level is taken to have several geounits in each one above it, which can
     only overstate a cost. A preset says itself which levels have several, and whether one of them is measured in parts.
+    `known_adjacency` is a(t) where a release computed it from the published numbers.
     """
     about = presets.read(plan.name).get("spine", {}) if plan.source == _preset_path(plan.name) else {}
     if spine is None and not about:
@@ -59,40 +52,38 @@ def account(plan: Plan, spine: Spine | None = None) -> Account:
             spine = spine_of(plan)
         except ProblemsFound:
             spine = None
-    whole = hierarchical_plan(plan, spine, several=about.get("several"))
-    found = account_of(whole, plan.settings.privacy.delta, plan.mechanism_stage.sampler)
+    whole = replace(hierarchical_plan(plan, spine, several=about.get("several")), known_adjacency=known_adjacency)
+    delta, sampler = plan.settings.privacy.delta, plan.mechanism_stage.sampler
+    generator = None if spine is None else generator_of(plan, spine)
+    if sampler is not None and generator is not None:
+        sampler = replace(sampler, total_variation=sampler.total_variation + generator.word_variation)
+    found = account_of(whole, delta, sampler)
+    found["randomness"] = None if generator is None else generator.to_json(_divergence(found, plan))
     if plan.settings.privacy.neighbours is Neighbours.ADD_REMOVE:
-        found |= _presence(plan)
+        found |= presence_sections(whole, delta)
     if "split" in about:
-        parted = account_of(split_below(whole, about["split"]), plan.settings.privacy.delta)
-        found["variants"] = [
-            {
-                "assumption": f"worst case: each {about['split']} is measured in parts, and only their sum is public",
-                "secrets": parted["secrets"],
-                "effective": parted["effective"],
-            }
-        ]
-    rho = float_upper(plan.budget) if plan.framework == "zcdp" else "-"
-    return Account({"rho": rho, "epsilon": plan.epsilon(), "status": "proved"}, found)
+        parted = Lines(split_below(whole, about["split"]), delta)
+        words = f"worst case: each {about['split']} is measured in parts, and only their sum is public"
+        found["variants"] = [{"assumption": words, **_policies_and_secrets(parted)}]
+    return Account(nominal_entry(whole, plan.framework, plan.budget, plan.epsilon()), found)
 
 
-def _presence(plan: Plan) -> dict[str, Any]:
-    """Replace what compares replaced records by the one promise about a record that is there or not.
+def _divergence(found: dict[str, Any], plan: Plan) -> float:
+    """Rényi divergence of order 2 of the costliest pair that is compared: 2 rho, or epsilon where it is pure."""
+    known = [entry["rho"] for entry in found["effective"] if isinstance(entry["rho"], float)]
+    pure = [entry["epsilon"] for entry in found["effective"] if isinstance(entry["epsilon"], float)]
+    worst = max((2 * rho for rho in known), default=0.0)
+    return max(worst, max(pure, default=0.0) if plan.framework == "pure" else 0.0, float(8 * plan.budget))
 
-    Nothing exact may be published with it (the config refuses that), so there are no facts to honour: the nominal cost
-    is the effective one. The secrets still speak of a record that changes, which is one removed and one added.
-    """
-    nominal = {
-        "policy": "unconstrained",
-        "a": None,
-        "rho": float_upper(plan.budget) if plan.framework == "zcdp" else "not supported",
-        "pure_epsilon": float_upper(plan.budget) if plan.framework == "pure" else "infinite",
-        "epsilon": plan.epsilon(),
-        "tight_epsilon": None,
+
+def nominal_entry(whole: HierarchicalPlan, framework: str, budget: Fraction, epsilon: float) -> dict[str, Any]:
+    """The whole budget as one number: public facts are ignored, and the entry says so where there are any."""
+    return {
+        "rho": float_upper(budget) if framework == "zcdp" else "-",
+        "epsilon": epsilon,
         "status": "proved",
-        "assumptions": ["nothing exact is public"],
+        "condition": FACTS_IGNORED.to_json() if whole.invariants or whole.bounds else None,
     }
-    return {"a": None, "effective": [nominal], "tight": None, "determined_queries": [], "vacuous": False}
 
 
 def account_of(whole: HierarchicalPlan, delta: Fraction, sampler: TreeSampler | None = None) -> dict[str, Any]:
@@ -101,51 +92,89 @@ def account_of(whole: HierarchicalPlan, delta: Fraction, sampler: TreeSampler | 
     Where all noise is of the Laplace kind the epsilons are pure: they need no delta. With a sampler, the noise is
     conditioned to conform, and the account is that of the conditioned mechanism.
     """
-
-    def given_sampler(found: Guarantee) -> Guarantee:
-        return found if sampler is None else conditioned_on_tree(found, whole, sampler)
-
-    policies = {name: policy for name, policy in POLICIES.items() if policy.is_effective}
-    effective = {name: given_sampler(guarantee(whole, name, delta)) for name in policies}
+    lines = Lines(whole, delta, sampler)
     leaf, a = whole.levels[-1], adjacency(whole)
-
-    def secret(wanted: Secret) -> dict[str, Any]:
-        companion = None if sampler else effective["nearest"]
-        return _secret(
-            whole, wanted, given_sampler(secret_guarantee(whole, wanted, delta)), effective["semi"], companion
-        )
-
-    secrets = [Secret(name=f"attributes within the same {leaf}", within=leaf)]
-    secrets += [Secret(name=f"anything within the same {level}", within=level) for level in whole.levels[-2::-1]]
-    pure = isinstance(guarantee(whole, "unconstrained", delta).pure, Fraction)
-    tight = {
-        "epsilon": _tight(whole, "unconstrained", delta),
-        "delta": float_upper(delta),
-        "method": "exact privacy-loss distributions of the integer noise, composed, upper bound",
-        "status": "proved",
-    }
+    found = _policies_and_secrets(lines)
     return {
         "a": None if isinstance(a, NotSupported) else a,
-        "tight": None if pure or sampler else tight,
-        "effective": [
-            {
-                "policy": found.policy,
-                "a": found.adjacency,
-                **_plain(found),
-                **(
-                    _given_compensation(whole, found)
-                    if policies[policy].has_compensation
-                    else _where_bounds_bind(whole, found, effective["semi"])
-                ),
-                "tight_epsilon": None if pure or sampler or found.status != "proved" else _tight(whole, policy, delta),
-            }
-            for policy, found in effective.items()
+        "a_status": "proved" if compensation_is_proved(whole) else f"assumed: {ONE_IS_ENOUGH}",
+        "tight": _tight(lines),
+        **found,
+        "attributes": [
+            lines.secret_line("attributes", {"attribute": s.name}, s).to_json() for s in attribute_secrets(whole)
         ],
-        "secrets": [{"secret": s.name, **secret(s)} for s in secrets],
-        "attributes": [{"attribute": s.name, **secret(s)} for s in attribute_secrets(whole)],
-        "geography": [{"of": leaf, "within": s.within, **secret(s)} for s in geography_secrets(whole)],
+        "geography": [
+            lines.secret_line("geography", {"of": leaf, "within": s.within}, s).to_json()
+            for s in geography_secrets(whole)
+        ],
+        "families": [line.to_json() for line in family_lines(lines, _secrets(whole))],
         "determined_queries": [list(pair) for pair in determined_queries(whole)],
-        "vacuous": any(found.status.startswith("VACUOUS") for found in effective.values()),
+        "vacuous": any(entry["status"].startswith("VACUOUS") for entry in found["effective"]),
+    }
+
+
+def _secrets(whole: HierarchicalPlan) -> list[Secret]:
+    leaf = whole.levels[-1]
+    wider = [Secret(name=f"anything within the same {level}", within=level) for level in whole.levels[-2::-1]]
+    return [Secret(name=f"attributes within the same {leaf}", within=leaf), *wider]
+
+
+def _policies_and_secrets(lines: Lines) -> dict[str, Any]:
+    policies = [lines.policy_line(name) for name, policy in POLICIES.items() if policy.is_effective]
+    secrets = [lines.secret_line("secrets", {"secret": s.name}, s) for s in _secrets(lines.whole)]
+    return {"effective": [line.to_json() for line in policies], "secrets": [line.to_json() for line in secrets]}
+
+
+def _tight(lines: Lines) -> dict[str, Any] | None:
+    """The nominal comparison by exact distributions, on this geography: with the rho that it belongs to.
+
+    A geography in which a level has one geounit sees fewer changes than the plan pays for, so this rho may be below the
+    nominal one.
+    """
+    found = guarantee(lines.whole, "unconstrained", lines.delta)
+    line = lines.line("tight", {}, found, tuple(unconstrained_moves(lines.whole)))
+    if line.tight_epsilon is None:
+        return None
+    return {
+        "rho": line.rho,
+        "epsilon": line.tight_epsilon,
+        "zcdp_epsilon": line.epsilon,
+        "delta": float_upper(lines.delta),
+        "method": "exact privacy-loss distributions of the integer noise, composed, upper bound",
+        "status": "proved",
+        "condition": FACTS_IGNORED.to_json() if lines.whole.invariants or lines.whole.bounds else None,
+    }
+
+
+def presence_sections(whole: HierarchicalPlan, delta: Fraction) -> dict[str, Any]:
+    """Replace what compares replaced records by the one promise about a record that is there or not.
+
+    Nothing exact may be published with it (the config refuses that). Where a bound forbids the change, one other record
+    takes the place, and the number of a replacement holds (``das/accounting/bounds.md``). The secrets still speak of a
+    record that changes, which is one removed and one added.
+    """
+    lines = Lines(whole, delta)
+    move, replaced = presence_move(whole), guarantee(whole, "unconstrained", delta)
+    found = guarantee_of_moves(whole, "unconstrained", (move,), delta)
+    found = replace(found, assumptions=("nothing exact is public",))
+    if whole.bounds:
+        found = replace(
+            found,
+            condition=Condition(
+                kind=Kind.ALONE,
+                words="if the record's presence and its absence both keep every published bound",
+                otherwise=quoted_epsilon(replaced),
+                otherwise_if="" if compensation_is_proved(whole) else ONE_IS_ENOUGH,
+            ),
+        )
+    line = lines.line("effective", {"policy": "unconstrained", "a": None}, found, (move,))
+    return {
+        "a": None,
+        "a_status": "proved",
+        "effective": [line.to_json()],
+        "tight": None,
+        "determined_queries": [],
+        "vacuous": False,
     }
 
 
@@ -165,93 +194,3 @@ def split_below(whole: HierarchicalPlan, level: str) -> HierarchicalPlan:
 
 def _preset_path(name: str) -> Any:
     return presets.path(name) if name in presets.names() else None
-
-
-def _secret(
-    whole: HierarchicalPlan, secret: Secret, found: Guarantee, semi: Guarantee, companion: Guarantee | None
-) -> dict[str, Any]:
-    touched = any(_may_touch(whole, secret, query) for _, query in whole.bounds)
-    out = _plain(found) | {"nominal_epsilon": _epsilon(nominal_secret_guarantee(whole, secret, found.delta))}
-    return out | (_where_bounds_bind(whole, found, semi, companion) if touched else {})
-
-
-def _may_touch(whole: HierarchicalPlan, secret: Secret, query: str) -> bool:
-    """Whether another value of the secret may change an answer of a query in some geounit."""
-    if secret.within != whole.levels[-1]:
-        return True  # another leaf is another geounit of the bound
-    kept = {name for (name, _), map_ in zip(whole.attributes, whole.queries[query], strict=True) if map_ is not None}
-    return bool(kept if secret.attributes is None else kept & secret.attributes)
-
-
-def _given_compensation(whole: HierarchicalPlan, found: Guarantee) -> dict[str, Any]:
-    """Say in the status what a(t) rests on where there are public bounds (``das/accounting/moves.md``)."""
-    return (
-        {"status": "proved, if each record has a compensating record"}
-        if whole.bounds and found.status == "proved"
-        else {}
-    )
-
-
-def _where_bounds_bind(
-    whole: HierarchicalPlan, found: Guarantee, semi: Guarantee, companion: Guarantee | None = None
-) -> dict[str, Any]:
-    """Say what a promise costs where a public bound is tight: a second record must then change too.
-
-    A change that would break a bound (the last person leaves a facility that is publicly in use) is compared with data
-    sets in which a second record makes up for it. Two records together cost at most (sqrt(rho) + sqrt(rho'))^2, or
-    epsilon + epsilon', where the second is any change of one record, the companion; and never more than the ball of two
-    records. Conditioned noise has the ball's bound alone: what its normaliser adds does not add up over two changes.
-    """
-    if not whole.bounds or found.status != "proved":
-        return {}
-    worst = _epsilon(semi)
-    if companion is not None and isinstance(found.rho, Fraction) and isinstance(companion.rho, Fraction):
-        pair = (math.sqrt(found.rho) + math.sqrt(companion.rho)) ** 2 * (1 + 1e-12)
-        mixed: float = epsilon_upper(Fraction(pair), found.delta)
-        if isinstance(found.pure, Fraction) and isinstance(companion.pure, Fraction):
-            mixed = float_upper(found.pure + companion.pure)
-        worst = min(mixed, worst) if isinstance(worst, float) else mixed
-    if worst is None:
-        return {
-            "status": "proved where no published bound is tight; otherwise nothing",
-            "epsilon_where_bounds_bind": worst,
-        }
-    words = round_up(worst, 3) if isinstance(worst, float) else str(worst)
-    words += ", if one compensating record suffices"
-    words += "; that is numerically verified, not proved" if semi.status == UNPROVED else ""
-    return {
-        "status": f"proved where no published bound is tight; otherwise {words}",
-        "epsilon_where_bounds_bind": worst,
-    }
-
-
-def _plain(found: Guarantee) -> dict[str, Any]:
-    """Give a guarantee as plain data; what is not known is said in words, never as zero."""
-    return {
-        "rho": _number(found.rho),
-        "pure_epsilon": _number(found.pure),
-        "epsilon": _epsilon(found),
-        "status": found.status,
-        "assumptions": list(found.assumptions),
-    }
-
-
-def _epsilon(found: Guarantee) -> float | str | None:
-    """Epsilon as the plan's framework means it: without delta where there is a pure one."""
-    if found.status == "proved" and isinstance(found.pure, Fraction):
-        return float_upper(found.pure)
-    return "infinite" if found.epsilon == math.inf else found.epsilon
-
-
-def _tight(whole: HierarchicalPlan, policy: Policy, delta: Fraction) -> float | str:
-    """Epsilon at delta from the exact distributions of the noise: a guarantee, and below that of zCDP."""
-    found = tight_epsilon_upper(whole, policy, delta)
-    if isinstance(found, NotSupported):
-        return "not supported"
-    return "infinite" if found == math.inf else found
-
-
-def _number(loss: Fraction | float | NotSupported) -> float | str:
-    if isinstance(loss, NotSupported):
-        return "not supported"
-    return "infinite" if isinstance(loss, float) and loss == math.inf else float_upper(Fraction(loss))

@@ -14,14 +14,15 @@ from typing import Any
 from das.accounting.conversion import epsilon_upper
 from das.accounting.hierarchy import compose
 from das.errors import Problem, ProblemsFound, UsageError
-from das.exact import digest_of
+from das.exact import digest_of, float_upper
 from das.plan.for_accountant import hierarchical_plan
 from das.plan.geography import spine_of
 from das.plan.load import load
 from das.plan.plan import Plan
-from das.promise.account import Account, account, account_of
+from das.promise.account import Account, account, account_of, nominal_entry, presence_sections
 from das.promise.statement import statement_of
 from das.report.privacy import render_privacy
+from das.schema.query import Neighbours
 from das.storage.files import write_atomically
 from das.storage.layout import Layout
 from geography import Spine
@@ -68,13 +69,12 @@ def joint_account(sources: list[Source]) -> Account:
     delta = min(plan.settings.privacy.delta for plan in plans)
     whole = compose(*(hierarchical_plan(source.plan, source.spine) for source in sources))
     spent = sum((plan.budget for plan in plans), Fraction(0))
-    zcdp = frameworks == {"zcdp"}
-    nominal: dict[str, Any] = {
-        "rho": float(spent) if zcdp else "-",
-        "epsilon": epsilon_upper(spent, delta) if zcdp else float(spent),
-        "status": "proved",
-    }
-    return Account(nominal, account_of(whole, delta))
+    (framework,) = frameworks
+    epsilon = epsilon_upper(spent, delta) if framework == "zcdp" else float_upper(spent)
+    found = account_of(whole, delta)
+    if plans[0].settings.privacy.neighbours is Neighbours.ADD_REMOVE:  # that of all: they have one relation
+        found |= presence_sections(whole, delta)
+    return Account(nominal_entry(whole, framework, spent, epsilon), found)
 
 
 def _require_same_people(sources: list[Source]) -> None:
@@ -99,7 +99,8 @@ def _require_same_people(sources: list[Source]) -> None:
 def write_account_page(sources: list[Source], accounted: Account, path: Path) -> None:
     """Write the account as the page that a release would carry, marked as planned: nothing was released."""
     statement, described = _as_one(sources, accounted)
-    write_atomically(path, render_privacy(statement, described).encode(), mode=0o644)
+    page = path.parent.resolve() / path.name  # the user's own choice of a folder may lead through a link
+    write_atomically(page, render_privacy(statement, described).encode(), mode=0o644)
 
 
 def _as_one(sources: list[Source], accounted: Account) -> tuple[dict[str, Any], dict[str, Any]]:

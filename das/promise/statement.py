@@ -12,7 +12,7 @@ from das.promise.account import Account
 
 __all__ = ["SCHEMA_VERSION", "statement_of"]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 def statement_of(plan: Plan, account: Account, *, facts_digest: str, charged: Fraction, seeded: bool) -> dict[str, Any]:
@@ -32,7 +32,11 @@ def statement_of(plan: Plan, account: Account, *, facts_digest: str, charged: Fr
     """
     privacy = plan.settings.privacy
     spent = sum((m.cost for m in plan.measurements), Fraction(0))
-    nominal: dict[str, Any] = {"epsilon": plan.epsilon(), "status": "proved"}
+    nominal: dict[str, Any] = {
+        "epsilon": plan.epsilon(),
+        "status": "proved",
+        "condition": account.nominal["condition"],
+    }
     if plan.framework == "zcdp":
         nominal |= {"rho": str(spent), "delta": float(privacy.delta), "conversion": "cks"}
     else:

@@ -1,4 +1,7 @@
-"""From raw columns to (leaf, cell, count): each row is placed in the schema and on the spine, or reported."""
+"""From raw columns to (leaf, cell, count): each row is placed in the schema and on the spine, or reported.
+
+A report names file, row and column, and shows nothing of the record.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,15 @@ from das.plan.plan import Plan
 from das.records.read import Batch
 from das.schema.counts import TrueCounts
 from das.schema.limits import NO_LIMIT
-from geography.problem_list import AS_TEXT, Source, listed, nearest
+from geography.arrays import LONGEST_CODE
+from geography.problem_list import AS_TEXT, Source, all_of, listed
 from geography.spine import Spine
 
 __all__ = ["encode"]
 
 NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
+
+NUL = "\0"
 
 
 def encode(batch: Batch, plan: Plan, spine: Spine, file: str) -> tuple[TrueCounts, list[Problem]]:
@@ -88,23 +94,25 @@ def _leaves(table: pa.Table, plan: Plan, spine: Spine, source: Source, problems:
     encoded = joined.combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.combine_chunks()
-    codes = np.asarray(encoded.dictionary.to_pylist(), dtype=np.str_)
+    width = len(spine.leaves[0])
+    texts = encoded.dictionary.to_pylist()
+    # An array of text takes the memory of its longest for each, and loses a NUL at the end of any.
+    codes = np.asarray(["" if len(text) > LONGEST_CODE or NUL in text else text for text in texts], dtype=np.str_)
     index = spine.locate(spine.levels[-1], codes) if len(codes) else np.zeros(0, np.int64)
     which = np.asarray(encoded.indices)
     leaf: NDArray[np.int64] = index[which] if len(codes) else np.zeros(0, np.int64)
-    width = len(spine.leaves[0])
 
     def describe(i: int) -> Problem:
-        code = str(codes[which[i]])
+        code = texts[which[i]]
         if not code:
             return Problem(source.row(i), "the geocode is blank", "give each record its leaf")
         fixed = plan.settings.geography.units is not None
         if fixed and code.isdigit() and len(code) == width - 1 and spine.locate(spine.levels[-1], ["0" + code])[0] >= 0:
-            return Problem(source.row(i), f"geocode {code!r} has lost its leading zero", AS_TEXT)
+            return Problem(source.row(i), "the geocode has lost its leading zero", AS_TEXT)
         if fixed and len(code) != width:
-            return Problem(source.row(i), f"geocode {_shown(code)} has {len(code)} characters, not {width}", AS_TEXT)
+            return Problem(source.row(i), f"the geocode has {len(code)} characters, not {width}", AS_TEXT)
         remedy = "add it to the geography file, or mend the record"
-        return Problem(source.row(i), f"geocode {_shown(code)} is not on the spine", remedy)
+        return Problem(source.row(i), "the geocode is not on the spine", remedy)
 
     problems += listed(np.flatnonzero(leaf < 0), describe, source)
     return leaf
@@ -131,16 +139,11 @@ def _labels(
     code: NDArray[np.int64] = lookup[np.asarray(position)]
 
     def describe(i: int) -> Problem:
-        value = text[i].as_py()
-        return Problem(source.row(i), f"{_shown(value)} is not a value of {name!r}", nearest(value, known))
+        reason = f"{name!r} has an unknown value" if text[i].as_py() else f"{name!r} is blank"
+        return Problem(source.row(i), reason, all_of(list(known)))
 
     problems += listed(np.flatnonzero(code < 0), describe, source)
     return code
-
-
-def _shown(value: str) -> str:
-    """Quote a value in a message; after an open quote it may have swallowed its neighbours, a count among them."""
-    return "(several fields in one)" if set(value) & set(',"\r\n') else repr(value)
 
 
 def _counts(column: pa.ChunkedArray, name: str, source: Source, problems: list[Problem]) -> NDArray[np.int64]:

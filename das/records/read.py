@@ -1,6 +1,7 @@
 """Reading the confidential files piece by piece: batches of raw columns with their row numbers.
 
-A message about a row may name the file, the row and a label or geocode that does not fit; it never shows a count.
+A message names the file, the row and the column of what does not fit, and never shows what stands there: a label with
+the number of its row is a part of a person's record, and after a lost comma a count may stand where a label should.
 """
 
 from __future__ import annotations
@@ -10,27 +11,32 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from das.errors import InputError, Problem, ProblemsFound
 from das.plan.plan import Plan
-from geography import column_names
+from geography.csv_file import UNREADABLE, UnevenRows, batches_of, fault_in
 from geography.problem_list import Source, listed, nearest
+from geography.reading import header
 
-__all__ = ["Batch", "Chunk", "chunks", "fingerprints", "input_files", "read"]
+__all__ = ["Batch", "Chunk", "chunks", "files_matching", "fingerprints", "input_files", "public_files", "read"]
 
 COPY_AGAIN = "copy or write the file again"
+
+CHUNK_ROWS = 1 << 18
+"""Row groups are gathered into chunks of at least this many rows: a file of thousands is opened a few times."""
+
+BATCH_ROWS = 1 << 18
+"""Rows that are in memory at a time: a row group of a few bytes may hold millions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of an input file that one worker reads: a row group of a Parquet file, or a whole CSV file."""
+    """A piece of an input file that one worker reads: row groups of a Parquet file, or a whole CSV file."""
 
     path: str
-    group: int | None
+    groups: tuple[int, ...] | None
     first_row: int
 
     @property
@@ -73,7 +79,20 @@ def files_matching(plan: Plan, pattern: str) -> list[Path]:
     """Find the files that one pattern names; relative ones start at the config's folder."""
     path = Path(pattern)
     root = Path(path.anchor) if path.is_absolute() else plan.folder
-    return [match for match in root.glob(str(path.relative_to(path.anchor))) if match.is_file()]
+    try:
+        return [match for match in root.glob(str(path.relative_to(path.anchor))) if match.is_file()]
+    except (ValueError, IndexError, NotImplementedError):  # no pattern at all, such as "." or "a**b"
+        return []
+
+
+def public_files(plan: Plan) -> list[Path]:
+    """Find the public files that the config names; a file that also holds the records is not one of them."""
+    geography = plan.settings.geography
+    named = [name for name in (geography.units, geography.crosswalk) if name]
+    named += [area.file for area in geography.areas] + [bound.source for bound in plan.bounds]
+    paths = dict.fromkeys((plan.folder / name).resolve() for name in named)
+    records = {match.resolve() for pattern in plan.settings.input.files for match in files_matching(plan, pattern)}
+    return [path for path in paths if path not in records]
 
 
 def fingerprints(files: list[Path]) -> list[dict[str, str]]:
@@ -105,15 +124,18 @@ def chunks(plan: Plan) -> list[Chunk]:
     wanted = columns_of(plan)
     for path in input_files(plan):
         try:
-            known = column_names(path)
+            known = header(path)
             out.extend(_pieces(path))
         except ProblemsFound as error:
             problems += [replace(problem, where=path.name) for problem in error.problems]
             continue
-        except (pa.ArrowException, OSError) as error:
+        except UNREADABLE as error:
             problems.append(_unreadable(path, error))
             continue
         problems += [_no_column(path, name, known) for name in wanted if name not in known]
+        # Only names that the config has are shown: without a header, the first record stands in its place.
+        twice = [name for name in wanted if known.count(name) > 1]
+        problems += [Problem(path.name, f"column {name!r} appears twice", "rename one") for name in twice]
     if problems:
         raise InputError(problems)
     return out
@@ -124,12 +146,11 @@ def read(chunk: Chunk, plan: Plan) -> Iterator[Batch]:
     path = Path(chunk.path)
     columns = columns_of(plan)
     try:
-        if chunk.group is not None:
-            with pq.ParquetFile(path) as file:
-                yield Batch(file.read_row_group(chunk.group, columns=columns), chunk.first_row)
-            return
-        yield from _read_csv(path, columns, chunk.first_row)
-    except (pa.ArrowException, OSError, EOFError) as error:
+        if chunk.groups is not None:
+            yield from _read_parquet(path, columns, chunk.groups, chunk.first_row)
+        else:
+            yield from _read_csv(path, columns, chunk.first_row)
+    except (*UNREADABLE, KeyError) as error:
         raise InputError(_unreadable(path, error)) from None
 
 
@@ -138,36 +159,39 @@ def _pieces(path: Path) -> Iterator[Chunk]:
         yield Chunk(str(path), None, 2)
         return
     metadata = pq.read_metadata(path)
-    first = 1
+    first, rows, groups = 1, 0, []
     for group in range(metadata.num_row_groups):
-        yield Chunk(str(path), group, first)
-        first += metadata.row_group(group).num_rows
+        groups.append(group)
+        rows += metadata.row_group(group).num_rows
+        if rows >= CHUNK_ROWS or group == metadata.num_row_groups - 1:
+            yield Chunk(str(path), tuple(groups), first)
+            first, rows, groups = first + rows, 0, []
+
+
+def _read_parquet(path: Path, columns: list[str], groups: tuple[int, ...], first_row: int) -> Iterator[Batch]:
+    row = first_row
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(BATCH_ROWS, row_groups=list(groups), columns=columns):
+            batch.validate(full=True)  # damaged text would be found by whoever looks at it first
+            yield Batch(pa.Table.from_batches([batch]).select(columns), row)
+            row += batch.num_rows
 
 
 def _read_csv(path: Path, columns: list[str], first_row: int) -> Iterator[Batch]:
-    ragged: list[int] = []
-
-    def note(row: pa_csv.InvalidRow) -> str:
-        ragged.append(row.number or 0)
-        return "skip"
-
-    reader = pa_csv.open_csv(
-        pa.input_stream(str(path), compression="detect"),
-        read_options=pa_csv.ReadOptions(use_threads=False, block_size=16 << 20),
-        parse_options=pa_csv.ParseOptions(ignore_empty_lines=False, invalid_row_handler=note),
-        convert_options=pa_csv.ConvertOptions(
-            include_columns=columns, column_types={name: pa.string() for name in columns}, strings_can_be_null=False
-        ),
-    )
-    row = first_row
-    for batch in reader:
-        if not ragged:
+    uneven, row = UnevenRows(), first_row
+    for batch in batches_of(path, columns, uneven):
+        if not uneven.count:
             yield Batch(pa.Table.from_batches([batch]), row)
         row += batch.num_rows
-    if ragged:
-        source = Source(path.name, rows=np.array(ragged))
+    if uneven.count:
         reason, remedy = "has another number of fields than the header", "mend the row, or delete it if it is blank"
-        raise InputError(listed(range(len(ragged)), lambda i: Problem(source.row(i), reason, remedy), source))
+        raise InputError(
+            listed(
+                range(uneven.count),
+                lambda i: Problem(f"{path.name}, row {uneven.first[i][0]}", reason, remedy),
+                Source(path.name),
+            )
+        )
 
 
 def _no_column(path: Path, name: str, known: tuple[str, ...]) -> Problem:
@@ -177,7 +201,7 @@ def _no_column(path: Path, name: str, known: tuple[str, ...]) -> Problem:
     return Problem(path.name, f"has no column {name!r}", remedy)
 
 
-def _unreadable(path: Path, error: Exception) -> Problem:
-    # Arrow's message may quote the row that it failed on, so only the kind of failure is shown.
+def _unreadable(path: Path, error: BaseException) -> Problem:
+    # Arrow's message may quote the row that it failed on, so only the place is shown.
     kind = "Parquet" if path.suffix == ".parquet" else "CSV"
-    return Problem(path.name, f"cannot be read as {kind} ({type(error).__name__}): truncated or damaged", COPY_AGAIN)
+    return Problem(path.name, f"cannot be read as {kind} ({fault_in(path, error)})", COPY_AGAIN)

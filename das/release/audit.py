@@ -1,4 +1,4 @@
-"""Read back the noise that published files state, and count the cells that exact facts determine."""
+"""Read back the noise that published files state, and count the cells that public facts determine."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from das.accounting.events import Event, NotSupported
 from das.accounting.hierarchy import HierarchicalPlan, finest_invariant
 from das.accounting.vacuity import nested_vacuity
 from das.errors import BudgetError, Problem
+from das.facts.fact import Fact
 from das.facts.file import read_facts
 from das.noise.mechanisms import MECHANISMS, mechanism_of
 from das.plan.plan import Plan, numbers_per_unit
-from das.schema.query import parse_query
+from das.schema.query import Query, parse_query
 from das.storage.counts import stated_noise
 from das.storage.layout import ReleaseFolder
 from das.storage.shards import shards_of
 from geography import Spine
 
-__all__ = ["emptied_cells", "measured_events", "vacuity_of"]
+__all__ = ["facts_at", "known_cells", "measured_events", "vacuity_of"]
 
 
 def measured_events(plan: Plan, release: ReleaseFolder) -> list[Event]:
@@ -54,20 +56,16 @@ _STATED: dict[str, Callable[[str, Path], list[list[str]]]] = {
 
 
 def vacuity_of(plan: Plan, whole: HierarchicalPlan, spine: Spine, release: ReleaseFolder) -> dict[str, Any]:
-    """Say how many cells the exact facts pin, and how many classes of people have nobody to be confused with.
+    """Say whether exact facts determine the data, and how many classes of people have nobody to be confused with.
 
     A class is one answer of the finest invariant in one geounit. It holds as many cells as the geounit has leaves,
     times the attribute cells of the answer; with a single cell, or with nobody, it is disclosed exactly.
     """
     finest = finest_invariant(whole)
     if finest is None:
-        return {"vacuous": False, "pinned_cells": 0, "unprotected_secrets": []}
+        return {"vacuous": False, "unprotected_secrets": []}
     if isinstance(finest, NotSupported):
-        return {
-            "vacuous": False,
-            "pinned_cells": "not supported",
-            "unprotected_secrets": ["not supported: " + finest.reason],
-        }
+        return {"vacuous": False, "unprotected_secrets": ["not supported: " + finest.reason]}
     level, name = finest
     query = parse_query(plan.schema, name)
     totals = [
@@ -82,24 +80,77 @@ def vacuity_of(plan: Plan, whole: HierarchicalPlan, spine: Spine, release: Relea
     counts = np.concatenate(totals).reshape(-1)
     reachable = cells > 0
     found = nested_vacuity(counts[reachable].tolist(), cells[reachable].tolist())
-    pinned = cells[reachable][list(found.pinned)].sum() if found.pinned else 0
     secrets = [f"being counted in {len(found.unprotected)} of {reachable.sum()} classes: nobody is there, publicly"]
     return {
         "vacuous": found.vacuous,
-        "pinned_cells": int(pinned),
         "coverage": float(found.coverage),
         "unprotected_secrets": secrets if found.unprotected else [],
     }
 
 
-def emptied_cells(plan: Plan, spine: Spine, release: ReleaseFolder) -> int:
-    """Count the cells of leaves that a public upper bound of zero empties: exactly known, like pinned ones."""
-    leaf = plan.levels[-1]
-    total = 0
-    for shard in shards_of(spine, leaf, numbers_per_unit(plan.at(leaf))):
+def known_cells(plan: Plan, whole: HierarchicalPlan, spine: Spine, release: ReleaseFolder) -> dict[str, int]:
+    """Count the cells of leaves whose counts readers know: by definition, or from the public facts.
+
+    Returns
+    -------
+    dict
+        ``of``: all cells; ``structural``: structural zeros; ``empty``: other cells that a published zero empties, an
+        exact one or an upper bound, at the leaf or above it; ``exact``: the only cell that is left of a published total
+        that is not zero.
+    """
+    zeros, columns = [], []
+    for level in plan.levels:
+        leaves = np.diff(spine.leaf_ranges(level))
+        for asked, sign, values in facts_at(plan, spine, level, release):
+            if sign in ("=", "<="):
+                zeros.append(np.repeat(values == 0, leaves, axis=0))
+                columns.append(asked)
+    leaves_all, possible = spine.size(plan.levels[-1]), plan.schema.possible.reshape(-1)
+    patterns, which = _patterns(zeros, leaves_all)
+    finest = finest_invariant(whole)
+    query = parse_query(plan.schema, finest[1]) if isinstance(finest, tuple) else None
+    emptied, left = [], []
+    for row in patterns:
+        mask, start = np.zeros(plan.schema.size, dtype=np.bool_), 0
+        for fact in columns:
+            mask |= row[start : start + fact.size][fact.index]
+            start += fact.size
+        emptied.append(int((mask & possible).sum()))
+        if query is not None:
+            left.append(np.bincount(query.index[possible & ~mask], minlength=query.size))
+    exact = 0
+    if isinstance(finest, tuple) and query is not None:
+        ranges = spine.leaf_ranges(finest[0])
+        remaining = np.add.reduceat(np.array(left)[which], ranges[:-1], axis=0)
+        totals = next(
+            v for q, sign, v in facts_at(plan, spine, finest[0], release) if q.name == query.name and sign == "="
+        )
+        exact = int(((remaining == 1) & (totals > 0)).sum())
+    return {
+        "of": leaves_all * plan.schema.size,
+        "structural": leaves_all * int((~possible).sum()),
+        "empty": int(np.array(emptied)[which].sum()),
+        "exact": exact,
+    }
+
+
+def facts_at(
+    plan: Plan, spine: Spine, level: str, release: ReleaseFolder
+) -> list[tuple[Query, str, NDArray[np.int64]]]:
+    """Read all facts of a level, their shards put together."""
+    parts: dict[tuple[str, str], list[Fact]] = {}
+    for shard in shards_of(spine, level, numbers_per_unit(plan.at(level))):
         path = shard.path(release.facts)
         for fact in read_facts(plan, path) if path.exists() else ():
-            if fact.sign == "<=":
-                per_answer = np.bincount(fact.query.index[plan.schema.possible], minlength=fact.query.size)
-                total += int(((fact.values == 0) * per_answer).sum())
-    return total
+            parts.setdefault((fact.query.name, fact.sign), []).append(fact)
+    return [
+        (found[0].query, sign, np.concatenate([fact.values for fact in found])) for (_, sign), found in parts.items()
+    ]
+
+
+def _patterns(zeros: list[NDArray[np.bool_]], leaves: int) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
+    """Different rows of what is known to be zero, and which of them each leaf has; there are few of them."""
+    if not zeros:
+        return np.zeros((1, 0), dtype=np.bool_), np.zeros(leaves, dtype=np.intp)
+    rows, which = np.unique(np.concatenate(zeros, axis=1), axis=0, return_inverse=True)
+    return rows, which.reshape(-1)

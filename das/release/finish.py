@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from das.accounting.agreement import refuse_disagreement
@@ -14,15 +16,16 @@ from das.plan.load import load, to_toml
 from das.plan.plan import Plan
 from das.promise.account import account
 from das.promise.statement import statement_of
-from das.records.read import files_matching
-from das.release.audit import emptied_cells, measured_events, vacuity_of
+from das.release.audit import known_cells, measured_events, vacuity_of
 from das.release.conformance import conformance_problems
+from das.release.crossing import adjacency_of_facts
 from das.release.manifest import files_of, verify_release, versions
 from das.report.privacy import render_privacy
 from das.storage.files import json_bytes, sha256_file, unfinished, write_atomically
 from das.storage.layout import ReleaseFolder
 from das.storage.run_identity import RunRecord
 from das.storage.staging import committed, verify
+from das.storage.testing_key import UNPROTECTED
 from geography import Spine
 
 __all__ = ["is_finished", "rewrite_report", "write_statement"]
@@ -46,8 +49,19 @@ def is_finished(plan: Plan, release: ReleaseFolder) -> bool:
     return release.config.read_bytes() == to_toml(plan.settings).encode()
 
 
-def write_statement(plan: Plan, release: ReleaseFolder, run: RunRecord) -> None:
+def write_statement(
+    plan: Plan, release: ReleaseFolder, run: RunRecord, *, public_files: Sequence[Path], wall: Mapping[str, Any]
+) -> None:
     """Write ``config.toml``, ``privacy.json``, ``privacy.html`` and, last, ``manifest.json``.
+
+    Parameters
+    ----------
+    plan, release, run
+        What was planned, where it lies, and what the ledger says of it.
+    public_files : sequence of Path
+        The public files that were read: :func:`das.records.read.public_files`.
+    wall : mapping
+        What kept the stages after the mechanism from the confidential side.
 
     Raises
     ------
@@ -74,14 +88,26 @@ def write_statement(plan: Plan, release: ReleaseFolder, run: RunRecord) -> None:
     whole = hierarchical_plan(plan, spine)
     refuse_disagreement(whole.events, measured_events(plan, release))
     statement = statement_of(
-        plan, account(plan, spine), facts_digest=facts_digest, charged=run.charged, seeded=run.seeded
+        plan,
+        account(plan, spine, known_adjacency=adjacency_of_facts(plan, whole, spine, release)),
+        facts_digest=facts_digest,
+        charged=run.charged,
+        seeded=run.seeded,
     )
+    if run.unprotected:
+        statement["unprotected"] = UNPROTECTED
     for fact in statement["invariants"]:
         # A branch that skips the level is published there all the same, under the name of the place that skips it.
         fact["placeholders"] = int((~spine.real(fact["level"])).sum())
     found = vacuity_of(plan, whole, spine, release)
     statement |= found | {"vacuous": statement["vacuous"] or found["vacuous"]}
-    statement["emptied_cells"] = emptied_cells(plan, spine, release)
+    statement["wall"] = dict(wall)
+    known = known_cells(plan, whole, spine, release)
+    statement |= {
+        "known_cells": known,
+        "pinned_cells": known["empty"] + known["exact"],
+        "emptied_cells": known["empty"],
+    }
     if not statement["ledger_agrees"]:
         raise BudgetError(
             Problem("ledger", f"charged {run.charged}, but the plan spends {plan.budget}", "do not publish this run")
@@ -95,6 +121,7 @@ def write_statement(plan: Plan, release: ReleaseFolder, run: RunRecord) -> None:
         "release": plan.name,
         "product": plan.settings.release.product,
         "seeded": run.seeded,
+        **({"unprotected": UNPROTECTED} if run.unprotected else {}),
         "plan_digest": plan.digest,
         "facts_digest": facts_digest,
         "ledger_entry": run.ledger_entry,
@@ -106,9 +133,10 @@ def write_statement(plan: Plan, release: ReleaseFolder, run: RunRecord) -> None:
         },
         "versions": versions(),
         "started": run.started,
-        "finished": None if run.seeded else datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        # Days: how long a stage took may say something about the records.
+        "finished": None if run.seeded else _finished(run.started or ""),
         "inputs": run.inputs,
-        "public_inputs": _public_inputs(plan),
+        "public_inputs": [{"name": path.name, "sha256": sha256_file(path)} for path in public_files],
     }
     html = render_privacy(statement, plan.to_json(), manifest=content)
     write_atomically(release.report, html.encode(), mode=PUBLIC_FILE)
@@ -116,14 +144,9 @@ def write_statement(plan: Plan, release: ReleaseFolder, run: RunRecord) -> None:
     write_atomically(release.manifest, json_bytes(content), mode=PUBLIC_FILE)
 
 
-def _public_inputs(plan: Plan) -> list[dict[str, str]]:
-    """Name and hash the public files that were read; a file that also holds the records is not one of them."""
-    geography = plan.settings.geography
-    named = [name for name in (geography.units, geography.crosswalk) if name]
-    named += [area.file for area in geography.areas] + [bound.source for bound in plan.bounds]
-    paths = dict.fromkeys((plan.folder / name).resolve() for name in named)
-    confidential = {match.resolve() for pattern in plan.settings.input.files for match in files_matching(plan, pattern)}
-    return [{"name": path.name, "sha256": sha256_file(path)} for path in paths if path not in confidential]
+def _finished(started: str) -> str:
+    """Today; where the clock was set back since the run began, the day on which it began."""
+    return max(started, f"{datetime.now(UTC):%Y-%m-%d}")
 
 
 def rewrite_report(release: ReleaseFolder) -> dict[str, Any]:

@@ -1,51 +1,67 @@
-"""The account of a plan as a table for the terminal."""
+"""The account of a plan as a table for the terminal: each number with its status and its condition."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from das.exact import round_up
+from das.accounting.condition import epsilon_text
+from das.accounting.quote import Quote, quotes_of
+from das.exact import delta_text
+from das.report.conditions import Footnotes
 
 __all__ = ["account_text"]
 
+HEADING = "what stays hidden, given what is public"
+COLUMNS = ("rho", "epsilon", "tight", "otherwise", "nominal")
+FAMILY_NOTE = "families: as many records change, each as the secret allows"
+
 
 def account_text(nominal: Mapping[str, Any], sections: Mapping[str, Any]) -> str:
-    """Show nominal and effective numbers as a table."""
-    heading = "what stays hidden, given what is public"
-    lines = [f"{heading:<62}{'rho':>10}{'epsilon':>10}{'tight':>10}{'nominal':>10}  status"]
-    tight = sections["tight"] or {"epsilon": None}
-    shown = dict(nominal) | {"tight_epsilon": tight["epsilon"]}
-    lines.append(_row("nominal: any record, anywhere, as if nothing were public", shown))
-    lines += _promises(sections)
-    for entry in sections["attributes"]:
-        lines.append(_row(f"attribute {entry['attribute']} alone", entry))
-    for entry in sections["geography"]:
-        lines.append(_row(f"place alone: another {entry['of']} within the same {entry['within']}", entry))
-    for variant in sections.get("variants", ()):
-        lines += ["", variant["assumption"], *_promises(variant)]
+    """Show nominal and effective numbers as a table; a mark leads to the condition of a number, below the table.
+
+    Examples
+    --------
+    >>> print(account_text({"rho": 0.5, "epsilon": 6.84, "status": "proved"}, {}).splitlines()[1].split()[-4:])
+    ['public', '0.5000', '6.840', 'proved']
+    """
+    quotes = list(quotes_of({"nominal": nominal, **{k: v for k, v in sections.items() if k != "nominal"}}))
+    variants = [(each["assumption"], list(quotes_of(each))) for each in sections.get("variants", ())]
+    notes = Footnotes.of([*quotes, *(quote for _, listed in variants for quote in listed)])
+    lines = [f"{HEADING:<62}" + "".join(f"{column:>10}" for column in COLUMNS) + "  status"]
+    lines += [_row(quote, notes) for quote in quotes]
+    for assumption, listed in variants:
+        lines += ["", assumption, *(_row(quote, notes) for quote in listed)]
     lines.append("")
-    for level, query in sections["determined_queries"]:
+    lines += [f"[{number}] {text}" for number, text in enumerate(notes.texts, 1)]
+    if any(quote.group == "tight" for quote in quotes):
+        lines.append("tight: the same promise from the exact distributions of the noise; smaller, and as much proved")
+    if any(quote.group == "families" for quote in quotes):
+        lines.append(FAMILY_NOTE)
+    lines += _randomness(sections)
+    for level, query in sections.get("determined_queries", ()):
         lines.append(f"not protected: {query} at {level} is the same in all data sets that are compared")
-    if sections["vacuous"]:
+    if sections.get("vacuous"):
         lines.append("VACUOUS: the public facts determine the data")
     return "\n".join(lines)
 
 
-def _promises(sections: Mapping[str, Any]) -> list[str]:
-    lines = [_row(entry["secret"], entry) for entry in sections["secrets"]]
-    for entry in sections["effective"]:
-        words = f"policy {entry['policy']}, a(t) = {entry['a']}" if entry.get("a") else f"policy {entry['policy']}"
-        lines.append(_row(words, entry))
-    return lines
+def _row(quote: Quote, notes: Footnotes) -> str:
+    rho = f"{quote.rho:.4f}" if isinstance(quote.rho, float) else "-"
+    # the entry of exact distributions has no other epsilon: it stands in its own column, beside its own rho
+    exact = quote.group == "tight"
+    shown = [
+        epsilon_text(quote.rest.get("zcdp_epsilon") if exact else quote.epsilon),
+        epsilon_text(quote.epsilon if exact else quote.tight_epsilon),
+        epsilon_text(quote.condition.otherwise) if quote.condition else "",
+        epsilon_text(quote.nominal_epsilon),
+    ]
+    mark = f" [{notes.mark(quote)}]" if quote.condition else ""
+    return f"{quote.name:<62}{rho:>10}" + "".join(f"{text:>10}" for text in shown) + f"  {quote.status}{mark}"
 
 
-def _row(words: str, entry: Mapping[str, Any]) -> str:
-    rho = f"{entry['rho']:.4f}" if isinstance(entry["rho"], float) else "-"
-    shown = [_quoted(entry.get(key)) for key in ("epsilon", "tight_epsilon", "nominal_epsilon")]
-    return f"{words:<62}{rho:>10}" + "".join(f"{text:>10}" for text in shown) + f"  {entry['status']}"
-
-
-def _quoted(epsilon: float | str | None) -> str:
-    """Show an epsilon rounded up; blank where there is none."""
-    return round_up(epsilon, 3) if isinstance(epsilon, float) else str(epsilon or "")
+def _randomness(sections: Mapping[str, Any]) -> list[str]:
+    found = sections.get("randomness")
+    if not found:
+        return []
+    return [f"delta: {delta_text(found['delta'])} more, for the noise's generator, {found['condition']['words']}"]

@@ -104,7 +104,7 @@ def delta_chart(name: str, title: str, rhos: Sequence[Fraction], points: Sequenc
     for decade in range(2, decades + 1, 2 * math.ceil(decades / 16)):
         _text(svg, f"10{superscript(-decade)}", f"{x(decade):.2f}%", BOTTOM + 20, "tick middle")
     _text(svg, "ε", f"{LEFT}%", 14, "label middle")
-    _text(svg, "δ, the remainder (smaller to the right)", f"{RIGHT}%", BOTTOM + 44, "label end")
+    _text(svg, "δ, what is added (smaller to the right)", f"{RIGHT}%", BOTTOM + 44, "label end")
     plot = {"x": f"{LEFT}%", "y": str(TOP), "width": f"{RIGHT - LEFT}%", "height": str(BOTTOM - TOP)}
     stretched = SubElement(svg, "svg", {**plot, "viewBox": "0 0 1000 1000", "preserveAspectRatio": "none"})
     for order, curve in enumerate(drawn):

@@ -8,60 +8,83 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from das.accounting.condition import Kind
 from das.accounting.policies import POLICIES
+from das.accounting.quote import Quote, quotes_of
 from das.report.wording import factor_upper, named, number_of, quoted_upper
 
 __all__ = ["Cost", "Stop", "assumptions_of", "breakdown_of", "costs_of", "headline_of", "stops_of"]
 
-# What a reader may want to learn: key of the statement, and the wording of one entry.
-BREAKDOWN = {
-    "secrets": "{secret}",
-    "attributes": "{attribute}",
-    "geography": "which {of} of the {within}",
+NOMINAL = {
+    "nominal": ("Nominal", "One record changes; the public facts are ignored. It is the whole budget as one number."),
+    "tight": (
+        "Nominal, tight",
+        "One record changes on this geography; the public facts are ignored. By exact distributions of the noise.",
+    ),
 }
+PRESENCE = ("Effective, presence", "One record is there or not, and all public facts stay true.")
+BREAKDOWN = ("secrets", "attributes", "geography")
+"""Sections about what a reader may want to learn of one record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """One quoted epsilon, as text rounded up and as the number itself (None if the accountant does not know it)."""
+    """One quoted epsilon as the page shows it: text rounded up, and the number itself (None if it is not known)."""
 
     kind: str
     name: str
-    entry: Mapping[str, Any]
+    quote: Quote
     pure: bool = False
     meaning: str = ""
 
     @property
     def number(self) -> Fraction | float | None:
         """Epsilon; of pure DP the one that needs no delta."""
-        key = next((k for k in ("epsilon_exact", "pure_epsilon") if self.pure and k in self.entry), "epsilon")
-        return number_of(self.entry.get(key))
+        exact = self.quote.rest.get("epsilon_exact", self.quote.pure_epsilon) if self.pure else None
+        return number_of(self.quote.epsilon if exact is None else exact)
 
     @property
     def adjacency(self) -> int | None:
         """How many records may change, where the policy rests on such a number."""
-        return self.entry.get("a")
+        return self.quote.about.get("a")
 
     @property
     def epsilon(self) -> str:
         """Epsilon as it is quoted; a vacuous promise has none, and is never called 0."""
-        vacuous = str(self.entry.get("status", "")).upper().startswith("VACUOUS")
-        return "vacuous" if vacuous else quoted_upper(self.number)
+        return "vacuous" if self.quote.status.upper().startswith("VACUOUS") else quoted_upper(self.number)
 
     @property
     def rho(self) -> str:
         """Rho as it is quoted, where it is given."""
-        return quoted_upper(self.entry["rho"]) if "rho" in self.entry else "–"
+        return "–" if self.quote.rho is None else quoted_upper(self.quote.rho)
+
+    @property
+    def tight(self) -> str:
+        """Epsilon from exact distributions, where it is given."""
+        return "–" if self.quote.tight_epsilon is None else quoted_upper(self.quote.tight_epsilon)
 
     @property
     def nominal_epsilon(self) -> str:
         """Epsilon of the same secret if nothing were public, where it is given."""
-        return quoted_upper(self.entry["nominal_epsilon"]) if "nominal_epsilon" in self.entry else "–"
+        return "–" if self.quote.nominal_epsilon is None else quoted_upper(self.quote.nominal_epsilon)
+
+    @property
+    def otherwise(self) -> str:
+        """Epsilon that holds where the condition is not met; a dash where there is no condition."""
+        condition = self.quote.condition
+        if condition is None or condition.kind is Kind.FACTS_IGNORED:
+            return "–"
+        return "nothing" if condition.otherwise is None else quoted_upper(condition.otherwise)
+
+    @property
+    def condition(self) -> str:
+        """The condition in words, with the number that holds otherwise; empty where there is none."""
+        return self.quote.condition.text() if self.quote.condition else ""
 
     @property
     def exact_rho(self) -> Fraction | None:
         """Rho for a curve, where it and epsilon are finite numbers."""
-        rho = number_of(self.entry.get("rho"))
+        rho = number_of(self.quote.rho)
         return rho if isinstance(rho, Fraction) and isinstance(self.number, Fraction) else None
 
     @property
@@ -90,33 +113,34 @@ def costs_of(statement: Mapping[str, Any]) -> tuple[Cost, ...]:
     --------
     >>> semi = {"policy": "semi", "a": 2, "epsilon": 39.785}
     >>> statement = {"framework": "zcdp", "nominal": {"epsilon": 17.143551}, "effective": [semi]}
+    >>> statement["relation"] = {"unit": "person", "kind": "replace"}
     >>> [(cost.name, cost.epsilon) for cost in costs_of(statement)]
     [('Nominal', '17.144'), ('Effective, Semi-DP', '39.785')]
     """
     pure = statement["framework"] == "pure"
-    costs = [Cost("nominal", "Nominal", statement["nominal"], pure, POLICIES["unconstrained"].meaning)]
-    if statement.get("tight"):
-        costs.append(
-            Cost(
-                "tight",
-                "Nominal, tight",
-                statement["tight"],
-                pure,
-                "One record changes on this geography; by exact distributions.",
-            )
-        )
-    for entry in statement.get("effective") or ():
-        policy = POLICIES[entry["policy"]]
-        a = entry.get("a")
-        records = "One record changes" if a == 1 else f"Up to {a} records change" if a else "Some records change"
-        costs.append(Cost(entry["policy"], policy.title, entry, pure, policy.meaning.format(records=records)))
+    costs = []
+    for quote in quotes_of({key: statement.get(key) for key in ("nominal", "tight", "effective")}):
+        if quote.group == "effective":
+            policy, a = POLICIES[quote.about["policy"]], quote.about.get("a")
+            records = "One record changes" if a == 1 else f"Up to {a} records change" if a else "Some records change"
+            title, meaning = policy.title, policy.meaning.format(records=records)
+            if statement["relation"]["kind"] != "replace":
+                title, meaning = PRESENCE
+            costs.append(Cost(quote.about["policy"], title, quote, pure, meaning))
+        else:
+            name, meaning = NOMINAL[quote.group]
+            costs.append(Cost(quote.group, name, quote, pure, meaning))
     return tuple(costs)
 
 
 def headline_of(costs: tuple[Cost, ...]) -> Cost:
     """Choose what the page promises: the Semi-DP number, which honours the public facts, or else the nominal one."""
-    headlines = [cost for cost in costs if cost.kind in POLICIES and POLICIES[cost.kind].is_headline]
+    headlines = [cost for cost in costs if cost.name == PRESENCE[0] or _is_headline(cost.kind)]
     return next((cost for cost in headlines if cost.number is not None), costs[0])
+
+
+def _is_headline(policy: str) -> bool:
+    return policy in POLICIES and POLICIES[policy].is_headline
 
 
 def stops_of(statement: Mapping[str, Any], headline: Cost) -> tuple[Stop, ...]:
@@ -124,7 +148,7 @@ def stops_of(statement: Mapping[str, Any], headline: Cost) -> tuple[Stop, ...]:
 
     Examples
     --------
-    >>> nominal = Cost("nominal", "", {"epsilon": 1.0})
+    >>> nominal = Cost("nominal", "", Quote.from_json("nominal", {"epsilon": 1.0}))
     >>> [stop.title for stop in stops_of({"seeded": True, "ledger_agrees": True}, nominal)]
     ['Test run: the noise key is known. This is not a release.']
     """
@@ -134,6 +158,8 @@ def stops_of(statement: Mapping[str, Any], headline: Cost) -> tuple[Stop, ...]:
         stops.append(Stop("A plan, not a release.", text))
     if statement["seeded"]:
         text = "Whoever knows the key can subtract the noise. Nothing is promised to anybody."
+        if statement.get("unprotected"):
+            text = f"Unprotected: {statement['unprotected']}. Keep every file of it as confidential as the data."
         stops.append(Stop("Test run: the noise key is known. This is not a release.", text))
     if not statement["ledger_agrees"]:
         text = "What was charged to this data and what the plan spends differ. Nothing may be published from this run."
@@ -155,18 +181,13 @@ def breakdown_of(statement: Mapping[str, Any]) -> tuple[tuple[str, tuple[Cost, .
     """Group the costs by what a reader wants to learn; a group whose key is absent is left out."""
     pure = statement["framework"] == "pure"
     return tuple(
-        (
-            key,
-            tuple(
-                Cost(key, named(wording.format_map({"of": "place", **entry})), entry, pure) for entry in statement[key]
-            ),
-        )
-        for key, wording in BREAKDOWN.items()
+        (key, tuple(Cost(key, named(quote.name), quote, pure) for quote in quotes_of({key: statement[key]})))
+        for key in BREAKDOWN
         if statement.get(key)
     )
 
 
 def assumptions_of(statement: Mapping[str, Any]) -> tuple[str, ...]:
     """List what the effective numbers rest on, each once."""
-    entries = (entry for key in ("effective", *BREAKDOWN) for entry in statement.get(key) or ())
-    return tuple(dict.fromkeys(text for entry in entries for text in entry.get("assumptions", ())))
+    quotes = quotes_of({key: statement.get(key) for key in ("effective", *BREAKDOWN)})
+    return tuple(dict.fromkeys(text for quote in quotes for text in quote.assumptions))

@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
-__all__ = ["SHADES", "Cell", "Grid", "Row", "budget_grid", "legend", "noise_grid"]
+__all__ = ["SHADES", "Cell", "Grid", "Row", "budget_grid", "exact_share", "legend", "noise_grid"]
 
 # Shares at which the heat map turns a shade darker: even steps of a logarithmic scale, since shares span decades.
 SHADES = (Fraction(1, 1000), Fraction(3, 1000), Fraction(1, 100), Fraction(3, 100), Fraction(1, 10))
@@ -66,6 +66,22 @@ def budget_grid(plan: Mapping[str, Any]) -> Grid:
 
     rows = (Row(q, n, tuple(cell((at, q)) for at in levels), total(query=q)) for q, n in _queries(plan).items())
     return Grid(levels, tuple(rows), (*(total(level=at) for at in levels), total()))
+
+
+def exact_share(plan: Mapping[str, Any], statement: Mapping[str, Any]) -> str:
+    """Percent of the budget that measures what the public facts give exactly; empty where none does.
+
+    Examples
+    --------
+    >>> half = {"query": "total", "share": "1/3"}
+    >>> plan = {"measurements": [{**half, "level": "state"}, {**half, "level": "block"}]}
+    >>> exact_share(plan, {"determined_queries": [["state", "total"]]}), exact_share(plan, {})
+    ('33.33', '')
+    """
+    public = {tuple(pair) for pair in statement.get("determined_queries") or ()}
+    spent = (Fraction(m["share"]) for m in plan["measurements"] if (m["level"], m["query"]) in public)
+    total = sum(spent, Fraction())
+    return _percent(total) if total else ""
 
 
 def legend() -> tuple[Cell, ...]:

@@ -16,7 +16,8 @@ def page_template(package: str, name: str, filters: Mapping[str, Callable[..., A
 
     Examples
     --------
-    >>> page_template("das.report", "privacy.html.j2", {"named": str, "fact": str}).name
+    >>> filters = dict.fromkeys(("named", "fact", "hundredths", "quoted"), str)
+    >>> page_template("das.report", "privacy.html.j2", filters).name
     'privacy.html.j2'
     """
     environment = _environment(package)

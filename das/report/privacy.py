@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from markupsafe import Markup
 
+from das.accounting.condition import epsilon_text
 from das.accounting.conversion import epsilon_upper
+from das.accounting.quote import quotes_of
 from das.errors import Problem, UsageError
 from das.report.charts import Bar, Point, bar_chart, dash_sample, delta_chart
+from das.report.conditions import Footnotes
 from das.report.costs import Cost, assumptions_of, breakdown_of, costs_of, headline_of, stops_of
-from das.report.grids import budget_grid, legend, noise_grid
+from das.report.grids import budget_grid, exact_share, legend, noise_grid
+from das.report.guesses import belief_rows, family_table, tradeoff_figure
 from das.report.pages import page_template
+from das.report.reference import REFERENCE_NAME
+from das.report.verdict import GRADES_TEXT, findings_of, household_of, hundredths_upper
 from das.report.wording import fact, named, one_in_upper, power_upper, quoted_upper
 
 __all__ = ["render_privacy"]
@@ -22,6 +28,8 @@ __all__ = ["render_privacy"]
 QUOTED_DECADES = (3, 6, 9, 12)
 # What a statement or a manifest may leave out; then the page leaves it out, too.
 SECTIONS = (
+    "a",
+    "a_status",
     "planned",
     "conditioned",
     "effective",
@@ -29,7 +37,10 @@ SECTIONS = (
     "determined_queries",
     "vacuous",
     "pinned_cells",
+    "known_cells",
     "unprotected_secrets",
+    "randomness",
+    "families",
 )
 RECORDS = ("product", "conformance", "ledger_entry", "started", "finished", "inputs", "public_inputs", "versions")
 
@@ -79,8 +90,16 @@ def render_privacy(
             )
         )
     costs = costs_of(statement)
-    headline = headline_of(costs)
-    return page_template("das.report", "privacy.html.j2", {"named": named, "fact": fact}).render(
+    headline, randomness = headline_of(costs), statement.get("randomness")
+    breakdown = breakdown_of(statement)
+    shared = quotes_of({"families": statement.get("families")})
+    filters: dict[str, Callable[..., Any]] = {
+        "named": named,
+        "fact": fact,
+        "hundredths": hundredths_upper,
+        "quoted": epsilon_text,
+    }
+    return page_template("das.report", "privacy.html.j2", filters).render(
         statement={**dict.fromkeys(SECTIONS), **statement},
         plan=plan,
         manifest={**dict.fromkeys(RECORDS), **(manifest or {})},
@@ -89,11 +108,20 @@ def render_privacy(
         stops=stops_of(statement, headline),
         remainder=one_in_upper(Fraction(plan["delta"])) if plan["framework"] == "zcdp" else "",
         delta_figure=power_upper(Fraction(plan["delta"])) if plan["framework"] == "zcdp" else "0",
-        pair="" if "conditioned" in statement else _two_records(plan),
+        findings=findings_of(statement),
+        grades=GRADES_TEXT,
+        reference=REFERENCE_NAME,
+        household=household_of(statement),
+        beliefs=belief_rows(statement),
+        guesses=tradeoff_figure(statement),
+        families=family_table(statement),
+        added=power_upper(Fraction(repr(randomness["delta"]))) if randomness else "",
         comparison=_comparison(statement, costs),
-        breakdown=breakdown_of(statement),
+        breakdown=breakdown,
+        notes=Footnotes.of([*(cost.quote for _, members in breakdown for cost in members), *shared]),
         assumptions=assumptions_of(statement),
         budget=budget_grid(plan),
+        exact_share=exact_share(plan, statement),
         legend=legend(),
         noise=noise_grid(plan),
         trade=_trade(plan, costs) if plan["framework"] == "zcdp" and "conditioned" not in statement else None,
@@ -132,11 +160,3 @@ def _trade(plan: Mapping[str, Any], costs: tuple[Cost, ...]) -> Trade:
         tuple(power_upper(d) for d in deltas),
         tuple((cost.name, tuple(quoted_upper(epsilon_upper(rho, d)) for d in deltas)) for cost, rho in curves),
     )
-
-
-def _two_records(plan: Mapping[str, Any]) -> str:
-    """Epsilon for two records at once, by group privacy: 2 epsilon, or 2² rho (Bun and Steinke, arXiv:1605.02065)."""
-    budget = Fraction(plan["budget"])
-    if plan["framework"] == "pure":
-        return quoted_upper(2 * budget)
-    return quoted_upper(epsilon_upper(4 * budget, Fraction(plan["delta"])))

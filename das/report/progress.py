@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TextIO
 
 from tqdm import tqdm
 
-__all__ = ["Bars", "Lines"]
+__all__ = ["Bars", "Lines", "progress_on_stderr"]
 
 
 class Bars:
-    """A progress bar per stage, for a terminal."""
+    """A progress bar per stage, for a terminal.
+
+    tqdm's own times are those of the wall clock: it would show a negative time, and stand still, after that was set
+    back. So the time shown comes from the monotonic clock, and each call draws the bar.
+    """
 
     def __init__(self) -> None:
         self._stage = ""
+        self._began = 0.0
         self._bar: tqdm | None = None
 
     def tell(self, stage: str, done: int, of: int) -> None:
@@ -22,8 +30,11 @@ class Bars:
         if self._bar is None or stage != self._stage or done < self._bar.n or of != self._bar.total:
             self.close()
             self._stage = stage
-            self._bar = tqdm(total=of, desc=f"{stage:<9}", bar_format="{l_bar}{bar}| {n}/{total} {elapsed}")
-        self._bar.update(done - self._bar.n)
+            self._began = time.monotonic()
+            self._bar = tqdm(total=of, desc=f"{stage:<9}", bar_format="{l_bar}{bar}| {n}/{total}{postfix}")
+        self._bar.n = done
+        minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
+        self._bar.set_postfix_str(f"{minutes:02d}:{seconds:02d}")
 
     def close(self) -> None:
         """Close the last bar."""
@@ -50,3 +61,13 @@ class Lines:
 
     def close(self) -> None:
         """Do nothing: no resource is open."""
+
+
+@contextmanager
+def progress_on_stderr() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar per stage on a terminal; a line per stage elsewhere."""
+    shown = Bars() if sys.stderr.isatty() else Lines(sys.stderr)
+    try:
+        yield shown.tell
+    finally:
+        shown.close()

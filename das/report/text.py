@@ -7,8 +7,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from das.accounting.condition import epsilon_text
 from das.accounting.policies import POLICIES
+from das.accounting.quote import Quote, quotes_of
 from das.exact import delta_text, round_up
+from das.report.verdict import verdict_text
 
 __all__ = ["summary"]
 
@@ -18,13 +21,19 @@ def summary(statement: Mapping[str, Any], folder: Path) -> str:
     lines = [f"Release {statement['release']}", ""]
     if statement["seeded"]:
         lines += ["TEST RUN: the noise key is known. Nothing below is promised, and this is not a release.", ""]
+    if statement.get("unprotected"):
+        lines += [f"UNPROTECTED: {statement['unprotected']}.", ""]
     if statement["vacuous"]:
         lines += ["VACUOUS: the public facts determine the data. Noise hides nothing, and nothing is promised."]
         return "\n".join(
             [*lines, f"Files      {folder / 'release'}", f"Report     {folder / 'release' / 'privacy.html'}"]
         )
+    lines += verdict_text(statement)
     lines += _promise(statement)
-    lines.append("           Nothing is promised about the public facts themselves.")
+    lines.append(
+        "           Nothing is promised about the public facts themselves. That this release exists is an output, too:"
+    )
+    lines.append("           the data fit the schema, the geography and the published bounds, and the facts agree.")
     lines += _effective(statement)
     for fact in statement["invariants"]:
         also = f" (and of {fact['placeholders']} places that have none)" if fact.get("placeholders") else ""
@@ -43,52 +52,76 @@ def summary(statement: Mapping[str, Any], folder: Path) -> str:
     lines += [
         "Checked    counts are nonnegative integers, children sum to parents, public facts hold: verified",
         f"           the ledger agrees with the plan: {'yes' if statement['ledger_agrees'] else 'NO'}",
+        *_wall(statement),
         *_files(folder),
     ]
     return "\n".join(lines)
 
 
+def _wall(statement: Mapping[str, Any]) -> list[str]:
+    """Say what kept the stages after the noise from the confidential files; a statement of 0.2.0 does not know."""
+    kept = {
+        "landlock": "refused by the kernel (Landlock)",
+        "mount namespace": "hidden by a mount namespace",
+        "none": "NOT ENFORCED: this kernel has no means for it",
+    }
+    wall = statement.get("wall")
+    return [f"           confidential files, after the noise: {kept[wall['enforced_by']]}"] if wall else []
+
+
 def _promise(statement: Mapping[str, Any]) -> list[str]:
     """Give the number that the page promises, Semi-DP where it is known; then the nominal one."""
-    nominal, unit = statement["nominal"], statement["relation"]["unit"]
-    headlines = (row for row in statement.get("effective", ()) if _is_headline(row["policy"]))
-    semi = next(headlines, None)
-    zcdp = statement["framework"] == "zcdp"
-    except_ = f", except with probability {delta_text(nominal['delta'])}" if zcdp else ""
-    if statement["relation"]["kind"] != "replace":
-        differ = f"For any two data sets that differ by one {unit}'s presence,"
-    else:
-        differ = "For any two data sets that agree on all that is public below and differ in one record,"
-    if semi is not None and isinstance(semi["epsilon"], float):
-        up_to = (
-            "one record" if semi["a"] == 1 else f"up to {semi['a']} records, as many as the public facts may require"
-        )
+    quotes = list(quotes_of({key: statement.get(key) for key in ("nominal", "effective")}))
+    nominal, unit = quotes[0], statement["relation"]["unit"]
+    promised = next((quote for quote in quotes[1:] if _is_headline(quote) and isinstance(quote.epsilon, float)), None)
+    plus = _plus(statement)
+    lines = []
+    if promised is not None:
+        a = promised.about.get("a")
+        who = f"one {unit}'s presence" if not a else "one record"
+        who = f"up to {a} records, as many as the public facts may require" if a and a > 1 else who
         lines = [
             "Promised   For any two data sets that agree on all that is public below and differ in",
-            f"           {up_to}, the chance of any outcome differs",
-            f"           by at most a factor e^{round_up(semi['epsilon'], 3)}{except_} "
-            f"({semi['policy']}, {semi['status']}).",
+            f"           {who}, every set of outcomes is at most",
+            f"           e^{epsilon_text(promised.epsilon)} times as probable under the one as under the other{plus}",
+            f"           ({promised.about['policy']}; {promised.status}{_given(promised)}).",
         ]
-        label = "Nominal    "
+    of_noise = ", of the noise before it was conditioned" if "conditioned" in statement else ""
+    rho = nominal.rho
+    budget = f"rho = {rho} = {float(Fraction(rho)):.4f}" if isinstance(rho, str) and rho != "-" else "pure"
+    number = f"e^{round_up(float(nominal.epsilon), 4)}" if isinstance(nominal.epsilon, float) else "no number"
+    if promised is None:
+        lines += [
+            "Promised   For any two data sets that agree on all that is public below and differ in one record,",
+            f"           every set of outcomes is at most {number} times as probable under the one as under the other",
+            f"           {plus.removeprefix(', ')} ({budget}; {nominal.status}).",
+        ]
     else:
-        lines, label = [], "Promised   "
-    if "conditioned" in statement:
-        of_noise = f"epsilon {round_up(nominal['epsilon'], 4)}{except_}"
-        return [
-            *lines,
-            "Drawn      noise given that counts conform (the congenial method); its errors are in the promise: proved.",
-            f"Nominal    {of_noise}, of the noise before it was conditioned.",
+        lines += [
+            f"Nominal    {number}{plus} ({budget}; {nominal.status}{of_noise}){_given(nominal, ': ')}.",
         ]
-    budget = f"rho = {nominal['rho']} = {float(Fraction(nominal['rho'])):.4f}" if zcdp else "pure"
-    return [
-        *lines,
-        f"{label}{differ}",
-        f"           by at most a factor e^{round_up(nominal['epsilon'], 4)}{except_} ({budget}; {nominal['status']}).",
-    ]
+    if "conditioned" in statement:
+        lines.append(
+            "Drawn      noise given that counts conform (the congenial method); its errors are in the promise: proved."
+        )
+    return lines
 
 
-def _is_headline(policy: str) -> bool:
-    return policy in POLICIES and POLICIES[policy].is_headline
+def _plus(statement: Mapping[str, Any]) -> str:
+    """What is added to every probability: delta, and the share of the noise's generator."""
+    delta = statement["nominal"].get("delta") or 0.0
+    added = (statement.get("randomness") or {}).get("delta")
+    shown = [delta_text(each) for each in (delta, added) if each]
+    return f", plus at most {' + '.join(shown)}" if shown else ""
+
+
+def _given(quote: Quote, before: str = ", ") -> str:
+    return f"{before}{quote.condition.text()}" if quote.condition else ""
+
+
+def _is_headline(quote: Quote) -> bool:
+    policy = quote.about.get("policy", "")
+    return policy == "unconstrained" or (policy in POLICIES and POLICIES[policy].is_headline)
 
 
 def _files(folder: Path) -> list[str]:
@@ -100,15 +133,13 @@ def _times(fact: Mapping[str, Any]) -> str:
 
 
 def _effective(statement: Mapping[str, Any]) -> list[str]:
-    """The promise for the smallest and the largest secret, and for the strictest policy."""
-    secrets = statement.get("secrets", [])
-    chosen = [(s["secret"], s) for s in (secrets[:1] + secrets[-1:] if len(secrets) > 1 else secrets)]
-    for found in statement.get("effective", ()):
-        if found.get("a") and not _is_headline(found["policy"]):
-            chosen.append((f"policy {found['policy']}, a(t) = {found['a']}", found))
+    """The promise for the smallest and the largest secret and for the other policies, each with its condition."""
+    secrets = list(quotes_of({"secrets": statement.get("secrets")}))
+    chosen = secrets[:1] + secrets[-1:] if len(secrets) > 1 else secrets
+    policies = quotes_of({"effective": statement.get("effective")})
+    chosen += [quote for quote in policies if quote.about.get("a") and not _is_headline(quote)]
     rows = []
-    for words, found in chosen:
-        epsilon = found["epsilon"]
-        shown = f"epsilon {round_up(epsilon, 3)}" if isinstance(epsilon, float) else str(epsilon)
-        rows.append(f"{words:<38} {shown} ({found['status']})")
+    for quote in chosen:
+        number = f"epsilon {epsilon_text(quote.epsilon)}" if isinstance(quote.epsilon, float) else str(quote.epsilon)
+        rows.append(f"{quote.name:<38} {number} ({quote.status}{_given(quote)})")
     return [f"{'Effective' if i == 0 else '':<11}{row}" for i, row in enumerate(rows)]

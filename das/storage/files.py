@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from das.errors import Interrupted, Problem, UsageError
+from das.storage.handles import folder_handle, open_within
 
 __all__ = [
     "WRITING",
@@ -35,22 +36,23 @@ __all__ = [
 WRITING = ".writing"
 """The suffix of a file that is not complete yet."""
 
-Content = bytes | Callable[[BinaryIO], object]
+Content = bytes | memoryview | Callable[[BinaryIO], object]
 
 
 def write_atomically(path: Path, content: Content, *, mode: int = 0o600) -> None:
     """Write a file so that `path` holds all of it or is not there, also after a power cut, whatever the umask.
 
-    Several processes may write the same path at once; one of their contents stays, whole.
+    Several processes may write the same path at once; one of their contents stays, whole. The file is never open to
+    more people than its folder: in a folder of mode 0700 it gets 0600, whatever was asked for.
 
     Parameters
     ----------
     path : Path
-        Its folder must exist.
-    content : bytes or callable
+        Its folder must exist, and must not be a symbolic link.
+    content : bytes, memoryview or callable
         The bytes, or a function that writes them into the binary file that it is given.
     mode : int
-        The file's permissions.
+        The file's permissions, at most.
 
     Examples
     --------
@@ -60,24 +62,31 @@ def write_atomically(path: Path, content: Content, *, mode: int = 0o600) -> None
     ...     sha256_file(Path(folder) / "a")[:8]
     'ba7816bf'
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{WRITING}")
-    with full_disk_interrupts(path.parent):
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    temporary = f".{path.name}.{secrets.token_hex(8)}{WRITING}"
+    with full_disk_interrupts(path.parent), folder_handle(path.parent) as folder:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(temporary, flags, 0o600, dir_fd=folder)
         try:
             with os.fdopen(descriptor, "wb") as file:
-                os.fchmod(file.fileno(), mode)
-                if isinstance(content, bytes):
-                    file.write(content)
-                else:
+                os.fchmod(file.fileno(), mode & os.fstat(folder).st_mode & 0o666)
+                if callable(content):
                     content(file)
+                else:
+                    _write_all(file.fileno(), content)  # past Python's buffer, which would keep a copy of a key
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, path)
+            os.replace(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
             with suppress(OSError):
-                os.unlink(temporary)
+                os.unlink(temporary, dir_fd=folder)
             raise
-        fsync(path.parent)
+        os.fsync(folder)
+
+
+def _write_all(descriptor: int, content: bytes | memoryview) -> None:
+    left = memoryview(content)
+    while left:
+        left = left[os.write(descriptor, left) :]
 
 
 def sha256_file(path: Path) -> str:
@@ -103,6 +112,14 @@ def secure_delete(path: Path) -> None:
     its own: a solid-state drive's or a copy-on-write or journalling file system's old blocks, snapshots, backups,
     swap. Where those matter, keep the folder on an encrypted or in-memory file system.
 
+    A file that has a second name (a hard link) is unlinked and not overwritten: to overwrite it would destroy what may
+    be somebody else's, and would hide that a copy was kept.
+
+    Raises
+    ------
+    UsageError
+        The file had a second name, so that its contents are still there; or it is a symbolic link.
+
     Examples
     --------
     >>> import tempfile
@@ -113,17 +130,25 @@ def secure_delete(path: Path) -> None:
     ...     key.exists()
     False
     """
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
+    if not path.parent.exists():
         return
-    with os.fdopen(descriptor, "wb", buffering=0) as file:
-        left = os.fstat(file.fileno()).st_size
-        while left > 0:
-            left -= file.write(secrets.token_bytes(min(left, 1 << 20)))
-        os.fsync(file.fileno())
-    os.unlink(path)
-    fsync(path.parent)
+    with folder_handle(path.parent) as folder:
+        try:
+            descriptor = open_within(path.parent, path.name, os.O_WRONLY)
+        except FileNotFoundError:
+            return
+        with os.fdopen(descriptor, "wb", buffering=0) as file:
+            found = os.fstat(file.fileno())
+            left = found.st_size if found.st_nlink == 1 else 0
+            while left > 0:
+                left -= file.write(secrets.token_bytes(min(left, 1 << 20)))
+            os.fsync(file.fileno())
+        os.unlink(path.name, dir_fd=folder)
+        os.fsync(folder)
+    if found.st_nlink > 1:
+        reason = "was removed, but has a second name (a hard link), under which its contents are still there"
+        remedy = f"find it with `find / -xdev -inum {found.st_ino}`; whoever made it may have read them"
+        raise UsageError(Problem(str(path), reason, remedy))
 
 
 def unfinished(path: Path) -> list[Path]:
@@ -159,8 +184,10 @@ def exclusive_lock(folder: Path) -> Iterator[None]:
 
 def _make(folder: Path, mode: int) -> None:
     with full_disk_interrupts(folder):
-        folder.mkdir(mode=0o700, exist_ok=True)
-        os.chmod(folder, mode)
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        with folder_handle(folder) as handle:
+            os.fchmod(handle, mode)
 
 
 def fsync(path: Path) -> None:

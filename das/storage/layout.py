@@ -10,14 +10,14 @@ from pathlib import Path
 
 from das.errors import Problem, UsageError
 from das.plan.plan import Plan
-from das.storage.files import make_public
+from das.storage.files import make_private, make_public
 
-__all__ = ["ConfidentialFolder", "Layout", "ReleaseFolder", "make_root"]
+__all__ = ["ConfidentialFolder", "Layout", "ReleaseFolder", "make_root", "without_links"]
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseFolder:
-    """What may be published, mode 0755.
+    """What may be published, mode 0755; 0700 if its noise could be removed by whoever guesses a testing key.
 
     Examples
     --------
@@ -109,14 +109,32 @@ class ConfidentialFolder:
         return self.path / "whereabouts.json"
 
 
-def make_root(folder: Path) -> None:
-    """Make the folder of a run, unless it exists: mode 0755 whatever the umask, so that the release can be read."""
+def without_links(folder: Path) -> Path:
+    """Where a folder really is, if symbolic links lead to it; the path as it is, if none does.
+
+    A run looks its links up once, when it begins. From then on a link on the way is no longer followed unnoticed.
+
+    Examples
+    --------
+    >>> without_links(Path("/dev/fd")) == Path("/dev/fd"), without_links(Path("/usr/..")).as_posix()
+    (False, '/')
+    """
+    real = folder.resolve()
+    return folder if real == folder.absolute() else real
+
+
+def make_root(folder: Path, *, private: bool = False) -> None:
+    """Make the folder of a run, unless it exists: mode 0755 whatever the umask, so that the release can be read.
+
+    ``private`` makes it 0700, where even the release must not be read by others.
+    """
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not nearest.is_dir():
         raise UsageError(Problem(str(nearest), "is a file", "name a new folder with --out"))
     if nearest != folder:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        make_public(folder)
+        for parent in reversed(folder.absolute().parents):
+            parent.mkdir(mode=0o755, exist_ok=True)  # pathlib would let the umask decide whether others may write it
+        (make_private if private else make_public)(folder)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ the entries and their rules. See `ledger.md` for what this does and does not pro
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -109,21 +109,27 @@ class Ledger:
         input_digest: str,
         note: str = "",
         time: str | None = None,
+        admit: Callable[[LedgerEntries], str] | None = None,
     ) -> Entry:
         """Charge `amount` to `dataset` before anything is drawn; the first reservation fixes the data set's total.
 
         A run that states no `total` takes the one that stands; if it is the first, there is room for it and no other.
         Returns the run's entry. For a resumed run that is the one it already has, of kind
         "reserve" or "commit", and nothing is charged again.
+
+        `admit` is asked first, while no other process can write. It sees the entries, raises BudgetError if a witness
+        names others, and returns what identifies the witness (`das.storage.ledger_guard`).
         """
         with self._changing() as (connection, posted):
-            opening = amount if total is None else total
-            account = Entry(dataset=dataset, framework=framework, kind="open", amount=opening, time=_utc(time))
-            wanted = replace(
-                account,
+            witness = admit(posted) if admit else ""
+            now = _utc(time)
+            wanted = Entry(
+                dataset=dataset,
+                framework=framework,
                 kind="reserve",
-                run_id=run_id,
                 amount=amount,
+                time=now,
+                run_id=run_id,
                 plan_digest=plan_digest,
                 input_digest=input_digest,
                 note=note,
@@ -131,16 +137,34 @@ class Ledger:
             standing = posted.runs.get(run_id)
             if standing and standing.kind in ("reserve", "commit") and standing.same_charge(wanted):
                 return standing
-            if dataset not in posted.accounts:
-                self._write(connection, posted, account)
-            elif (fixed := posted.accounts[dataset]).framework == framework and total not in (None, fixed.amount):
-                reason = f"the total of data set {dataset!r} is fixed at {fixed.amount}, and this run states {total}"
-                raise self._error(reason, "state that total, or raise it, with a reason")
-            return self._write(connection, posted, wanted)
+            entries = [
+                self._write(connection, posted, entry) for entry in self._charges(posted, wanted, total, witness)
+            ]
+            return entries[-1]
 
-    def commit(self, run_id: str, *, note: str = "", time: str | None = None) -> Entry:
+    def try_reserve(
+        self, *, dataset: str, framework: str, total: Fraction | None, run_id: str, amount: Fraction
+    ) -> None:
+        """Raise the BudgetError that `reserve` would raise for a new run; nothing is written."""
+        posted = self._read()
+        wanted = Entry(
+            dataset=dataset, framework=framework, kind="reserve", amount=amount, time=_utc(None), run_id=run_id
+        )
+        for entry in self._charges(posted, wanted, total, ""):
+            if violation := posted.violation(entry):
+                raise self._error(violation.reason, violation.remedy)
+            posted.post(posted.sealed(entry))
+
+    def commit(
+        self,
+        run_id: str,
+        *,
+        note: str = "",
+        time: str | None = None,
+        admit: Callable[[LedgerEntries], object] | None = None,
+    ) -> Entry:
         """Confirm that the run's measurements are durable; a second commit returns the first."""
-        return self._conclude(run_id, kind="commit", note=note, time=time)
+        return self._conclude(run_id, kind="commit", note=note, time=time, admit=admit)
 
     def give_back_undrawn(self, run_id: str, *, note: str = "", time: str | None = None) -> Entry:
         """Give back the reservation of a run that drew no noise, as the caller guarantees; never after a commit."""
@@ -151,8 +175,20 @@ class Ledger:
         with self._changing() as (connection, posted):
             if dataset not in posted.accounts:
                 raise self._error(f"data set {dataset!r} is not in the ledger", "the first reservation fixes its total")
-            raised = replace(posted.accounts[dataset], kind="raise", amount=total, note=reason, time=_utc(time))
+            account = posted.accounts[dataset]
+            raised = replace(account, kind="raise", amount=total, note=reason, input_digest="", time=_utc(time))
             return self._write(connection, posted, raised)
+
+    def decide(self, decisions: Callable[[LedgerEntries], Iterable[Entry]]) -> list[Entry]:
+        """Add the entries of a person's decision, which are worked out while no other process can write."""
+        with self._changing() as (connection, posted):
+            return [self._write(connection, posted, entry) for entry in list(decisions(posted))]
+
+    @contextmanager
+    def locked(self) -> Iterator[LedgerEntries]:
+        """Read the entries and keep every other process from adding one."""
+        with self._changing() as (_, posted):
+            yield posted
 
     def record_testing(
         self,
@@ -278,13 +314,42 @@ class Ledger:
             posted.post(entry)
         return posted, [Problem(where, reason, _RESTORE) for where, reason in damage]
 
-    def _conclude(self, run_id: str, *, kind: str, note: str, time: str | None) -> Entry:
+    def _charges(self, posted: LedgerEntries, wanted: Entry, total: Fraction | None, witness: str) -> list[Entry]:
+        """List the entries of a reservation: its charge, and before it the total of a data set that is not open yet."""
+        dataset, account = wanted.dataset, posted.accounts.get(wanted.dataset)
+        if account is None:
+            opening = wanted.amount if total is None else total
+            opened = Entry(
+                dataset=dataset,
+                framework=wanted.framework,
+                kind="open",
+                amount=opening,
+                time=wanted.time,
+                input_digest=witness,
+            )
+            return [opened, wanted]
+        if account.framework == wanted.framework and total not in (None, account.amount):
+            reason = f"the total of data set {dataset!r} is fixed at {account.amount}, and this run states {total}"
+            raise self._error(reason, "state that total, or raise it, with a reason")
+        return [wanted]
+
+    def _conclude(
+        self,
+        run_id: str,
+        *,
+        kind: str,
+        note: str,
+        time: str | None,
+        admit: Callable[[LedgerEntries], object] | None = None,
+    ) -> Entry:
         with self._changing() as (connection, posted):
             standing = posted.runs.get(run_id)
             if standing is None:
                 raise self._error(f"run {run_id!r} is not in the ledger", "reserve first")
             if standing.kind == kind:
                 return standing
+            if admit:
+                admit(posted)
             return self._write(connection, posted, replace(standing, kind=kind, note=note, time=_utc(time)))
 
     def _write(self, connection: sqlite3.Connection, posted: LedgerEntries, wanted: Entry) -> Entry:

@@ -15,15 +15,18 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
-__all__ = ["GENESIS", "Entry", "LedgerEntries", "LedgerViolation"]
+__all__ = ["DECISIONS", "GENESIS", "Entry", "LedgerEntries", "LedgerViolation"]
 
 GENESIS = "0" * 64
 """The head of a ledger without entries."""
+DECISIONS = ("lost", "distinct")
+"""Kinds of entries by which a person decides, with a reason, what the ledger cannot know."""
 
 # A charge counts in its own framework only: the cost of replacing a record does not bound that of removing one.
 _PARAMETER = {"zcdp": "rho", "pure": "epsilon", "zcdp, add-remove": "rho", "pure, add-remove": "epsilon"}
 _ACCOUNT_KINDS = ("open", "raise")
 _RUN_KINDS = ("reserve", "commit", "release", "testing")
+_KINDS = (*_ACCOUNT_KINDS, *DECISIONS, *_RUN_KINDS)
 _RUNS_LISTED = 10
 
 
@@ -33,6 +36,11 @@ class Entry:
 
     `amount` is the new total for "open" and "raise", the charge for "reserve", the same again for "commit" (which
     confirms a charge and adds nothing), what is given back for "release", and zero for "testing".
+
+    Two kinds are decisions of a person, whose reason is the note. "lost": entries are gone, and a checkpoint of the
+    ledger's witness (`das.storage.witness`), which `plan_digest` names, says that they charged `amount`; it counts as
+    spent. "distinct": the data set holds other people than the one that `plan_digest` names, although they look alike.
+    The `input_digest` of "open" and "lost" identifies the witness, so that a missing one is noticed.
 
     Examples
     --------
@@ -63,8 +71,8 @@ class Entry:
                 raise ValueError(f"{item.name} ({value!r}) must be one line of printable text")
         if type(self.amount) is not Fraction or self.amount < 0:
             raise ValueError(f"amount ({self.amount!r}) must be a Fraction of at least 0")
-        if self.kind not in (*_ACCOUNT_KINDS, *_RUN_KINDS):
-            raise ValueError(f"kind ({self.kind!r}) must be one of {', '.join((*_ACCOUNT_KINDS, *_RUN_KINDS))}")
+        if self.kind not in _KINDS:
+            raise ValueError(f"kind ({self.kind!r}) must be one of {', '.join(_KINDS)}")
         if self.framework not in _PARAMETER:
             raise ValueError(f"framework ({self.framework!r}) must be one of {', '.join(_PARAMETER)}")
         if not self.dataset:
@@ -135,6 +143,8 @@ class LedgerEntries:
     accounts: dict[str, Entry] = field(default_factory=dict)
     runs: dict[str, Entry] = field(default_factory=dict)
     spent: dict[str, Fraction] = field(default_factory=dict)
+    decisions: list[Entry] = field(default_factory=list)
+    witness: str = ""
 
     @property
     def head(self) -> str:
@@ -142,8 +152,15 @@ class LedgerEntries:
         return self.entries[-1].hash if self.entries else GENESIS
 
     def sealed(self, entry: Entry) -> Entry:
-        """Return `entry` in its place at the end of the chain."""
+        """Return `entry` in its place at the end of the chain.
+
+        Times never run backwards. Where the clock is behind the entry before, that entry's time is taken, and the note
+        keeps what the clock said: the order of entries is certain, and a wrong clock is not hidden.
+        """
         placed = replace(entry, seq=len(self.entries) + 1, previous=self.head)
+        if self.entries and _moment(entry) < _moment(self.entries[-1]):
+            note = f"{entry.note} (the clock said {entry.time})".strip()
+            placed = replace(placed, time=self.entries[-1].time, note=note)
         return replace(placed, hash=placed.seal())
 
     def post(self, entry: Entry) -> None:
@@ -151,15 +168,21 @@ class LedgerEntries:
         self.entries.append(entry)
         if entry.kind in _ACCOUNT_KINDS:
             self.accounts[entry.dataset] = entry
+        elif entry.kind in DECISIONS:
+            self.decisions.append(entry)
         else:
             self.runs[entry.run_id] = entry
-        charge = {"reserve": entry.amount, "release": -entry.amount}.get(entry.kind, Fraction(0))
+        if entry.kind in ("open", "lost") and entry.input_digest:
+            self.witness = entry.input_digest
+        charge = {"reserve": entry.amount, "lost": entry.amount, "release": -entry.amount}.get(entry.kind, Fraction(0))
         self.spent[entry.dataset] = self.spent.get(entry.dataset, Fraction(0)) + charge
 
     def violation(self, entry: Entry) -> LedgerViolation | None:
         """Say why `entry` may not come next; None if it may."""
         if entry.kind == "testing":
             return self._against_testing(entry)
+        if entry.kind in DECISIONS:
+            return self._against_decision(entry)
         account = self.accounts.get(entry.dataset)
         if entry.kind == "open":
             return (
@@ -183,6 +206,19 @@ class LedgerEntries:
             )
             return LedgerViolation(reason, "give a larger total and say why")
         return self._against_reservation(entry, account)
+
+    def _against_decision(self, entry: Entry) -> LedgerViolation | None:
+        if not entry.note or not entry.plan_digest:
+            return LedgerViolation("a decision needs a reason, and what it is about", "say why; it is recorded")
+        if entry.kind == "distinct" and entry.amount != 0:
+            return LedgerViolation("that people are distinct charges nothing", "leave the amount at zero")
+        account = self.accounts.get(entry.dataset)
+        if entry.kind == "lost" and (account is None or account.framework != entry.framework):
+            return LedgerViolation(
+                f"data set {entry.dataset!r} is not kept in {entry.framework} here, so a loss cannot be added to it",
+                "restore the ledger's latest copy, or give the data set another name",
+            )
+        return None
 
     def _against_testing(self, entry: Entry) -> LedgerViolation | None:
         if entry.run_id in self.runs:
@@ -225,3 +261,7 @@ class LedgerEntries:
             f"run {entry.run_id!r} needs {entry.amount} and {account.amount - spent} is left",
             "lower this run's budget, or raise the total, with a reason: das ledger DIR --raise-to TOTAL --reason WHY",
         )
+
+
+def _moment(entry: Entry) -> datetime:
+    return datetime.fromisoformat(entry.time)

@@ -2,7 +2,8 @@
 
 The order of the steps is what protects. The key is durable before the ledger is charged, the ledger is charged before
 anything is drawn, the measurements are durable before the charge is committed, and only then is the key destroyed. A
-run killed at any point finds its key again and draws the same noise; a run that lost its key draws nothing.
+run killed at any point finds its key again and draws the same noise; a run that lost its key draws nothing. A run that
+is refused before it was charged leaves no key.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
-from itertools import takewhile
-from pathlib import Path
 from typing import Any
 
-from das.errors import BudgetError, Problem, UsageError
+from das.errors import BudgetError, Interrupted, Problem, ProblemsFound, UsageError
 from das.exact import digest_of_input
 from das.noise.stream import RunKey
 from das.plan.plan import Plan
@@ -30,9 +31,16 @@ from das.storage.files import (
     unfinished,
     write_atomically,
 )
+from das.storage.handles import read_within
+from das.storage.key_file import destroy_key, write_key
 from das.storage.layout import Layout
 from das.storage.ledger import Ledger
+from das.storage.ledger_access import guard_of, input_folders, ledger_path, refuse_early
+from das.storage.ledger_entries import DECISIONS
+from das.storage.permissions import secure
+from das.storage.population import Population, population_of
 from das.storage.staging import committed
+from das.storage.testing_key import UNPROTECTED, is_unprotected
 
 __all__ = ["RunIdentity", "RunRecord", "ledger_path"]
 
@@ -45,6 +53,7 @@ class RunRecord:
     """What the statement and the manifest publish about the run."""
 
     seeded: bool
+    unprotected: bool
     charged: Fraction
     ledger_entry: dict[str, Any]
     inputs: list[dict[str, str]]
@@ -62,21 +71,23 @@ class RunIdentity:
     testing_key: str | None
 
     @classmethod
-    def claim(cls, plan: Plan, layout: Layout, testing_key: str | None) -> RunIdentity:
+    def claim(
+        cls, plan: Plan, layout: Layout, testing_key: str | None, *, allow_unprotected: bool = False
+    ) -> RunIdentity:
         """Begin a run of this plan in the folder, or continue the one that is there; refuse any other."""
+        unprotected = is_unprotected(plan, testing_key, allowed=allow_unprotected)
+        if not layout.run.exists():
+            _refuse_strangers(layout)  # before anything in the folder is touched
+        secure(layout, unprotected=unprotected)
         identity = (cls._continue if layout.run.exists() else cls._begin)(plan, layout, testing_key)
-        make_public(layout.release.path)
+        (make_private if unprotected else make_public)(layout.release.path)
+        if not identity.seeded and committed(layout.release.mechanism(plan)) is None:
+            refuse_early(plan, run_id=identity.run_id, run=layout.confidential.path)
         return identity
 
     @classmethod
     def _begin(cls, plan: Plan, layout: Layout, testing_key: str | None) -> RunIdentity:
-        # The confidential folder may exist already, with the input in it; so may files of a run that was killed here.
-        left = unfinished(layout.run)
-        if set(layout.root.iterdir()) - {layout.confidential.path, *left}:
-            raise UsageError(
-                Problem(str(layout.root), "is not empty and holds no run of das", "name a new folder with --out")
-            )
-        for path in left:
+        for path in unfinished(layout.run):
             path.unlink()
         for path in (layout.confidential.key, layout.confidential.salt):
             secure_delete(
@@ -86,19 +97,22 @@ class RunIdentity:
             run_id = secrets.token_hex(16)
         else:
             run_id = hashlib.sha256(f"{plan.digest} {testing_key}".encode()).hexdigest()[:32]
-        identity = cls(plan, layout, run_id, _now(), testing_key)
+        identity = cls(plan, layout, run_id, f"{datetime.now(UTC):%Y-%m-%d}", testing_key)
         make_private(layout.confidential.path)
         content = {
             "release": plan.name,
             "plan_digest": plan.digest,
             "run_id": run_id,
             "seeded": identity.seeded,
+            **({"unprotected": UNPROTECTED} if identity.unprotected else {}),
             "started": identity.started,
         }
         origin = {
             "config": str(plan.source),
             "ledger": str(ledger_path(plan).resolve()),
             "dataset": plan.settings.input.dataset,
+            "framework": plan.currency,
+            "inputs": [str(folder) for folder in input_folders(plan)],
         }
         write_atomically(layout.confidential.origin, json_bytes(origin))
         write_atomically(layout.run, json_bytes(content), mode=0o644)
@@ -107,7 +121,7 @@ class RunIdentity:
     @classmethod
     def _continue(cls, plan: Plan, layout: Layout, testing_key: str | None) -> RunIdentity:
         try:
-            content = json.loads(layout.run.read_bytes())
+            content = json.loads(read_within(layout.root, layout.run.name))
             content["plan_digest"], content["release"], content["seeded"], content["run_id"], content["started"]
         except (ValueError, KeyError, TypeError):
             damaged = Problem(
@@ -124,20 +138,43 @@ class RunIdentity:
             expected = hashlib.sha256(f"{plan.digest} {testing_key}".encode()).hexdigest()[:32]
             if content["run_id"] != expected:
                 raise UsageError(Problem(str(layout.root), "holds a test run with another testing key"))
-        return cls(plan, layout, content["run_id"], content["started"], testing_key)
+        identity = cls(plan, layout, content["run_id"], str(content["started"])[:10], testing_key)
+        if ("unprotected" in content) != identity.unprotected:
+            reason = "holds a test run of data that were declared otherwise"
+            raise UsageError(Problem(str(layout.root), reason, "name another folder with --out"))
+        return identity
 
     @property
     def seeded(self) -> bool:
         """Whether the key comes from a testing key, which is not secret."""
         return self.testing_key is not None
 
-    def reserve(self, prints: list[dict[str, str]]) -> None:
-        """Make the key durable, then charge the ledger; both once, however often this is called.
+    @property
+    def unprotected(self) -> bool:
+        """Whether it was drawn with such a key from data that need protection: then all that is written is private."""
+        return is_unprotected(self.plan, self.testing_key, allowed=self.seeded)
+
+    @contextmanager
+    def no_key_after_refusal(self) -> Iterator[None]:
+        """Destroy the key if the run is refused before it was charged; once charged, it may be continued."""
+        try:
+            yield
+        except Interrupted:
+            raise
+        except ProblemsFound:
+            if not self._may_be_charged():
+                destroy_key(self.layout.confidential.key)
+            raise
+
+    def reserve(self, prints: list[dict[str, str]], population: Population | None = None) -> None:
+        """Make the key durable, then charge the ledger, then tell its witnesses; once, however often this is called.
 
         Parameters
         ----------
         prints : list of dict
             Name and sha256 of each input file as it was tabulated.
+        population : Population, optional
+            By which the same people are known under another name; without it, their files alone.
         """
         ledger = Ledger.open(ledger_path(self.plan))
         charged = any(entry.run_id == self.run_id for entry in ledger.entries())
@@ -151,8 +188,8 @@ class RunIdentity:
                         "begin again in another folder; what this run was charged stays charged",
                     )
                 )
-            write_atomically(key, self._new_key().secret)
-        note = f"release {self.plan.name}"
+            write_key(key, self._new_key())
+        note = f"test run of {self.plan.name}, {UNPROTECTED}" if self.unprotected else f"release {self.plan.name}"
         # The manifest publishes the hash of this entry: without the salt, that would be a hash of the data.
         input_digest = commitment(digest_of_input(prints), self._salt())
         common = {"plan_digest": self.plan.digest, "input_digest": input_digest, "note": note}
@@ -162,23 +199,29 @@ class RunIdentity:
                 common["input_digest"] = "not recorded: the salt of a test run is not secret"
                 ledger.record_testing(dataset=dataset, framework=self.plan.currency, run_id=self.run_id, **common)
             return
+        guard, people = guard_of(self.plan, self.layout.confidential.path), population or population_of(prints)
         ledger.reserve(
             dataset=dataset,
             framework=self.plan.currency,
             total=self.plan.dataset_budget,
             run_id=self.run_id,
             amount=self.plan.budget,
+            admit=lambda posted: guard.admit(posted, dataset=dataset, run_id=self.run_id, population=people),
             **common,
         )
+        # Noise is drawn only after this: a charge that no witness knows yet has spent nothing (`ledger.md`).
+        guard.record(ledger, run_id=self.run_id, dataset=dataset, population=people)
 
     def commit_charge(self) -> None:
         """Once the measurements are durable: commit the charge, then destroy the key."""
         if committed(self.layout.release.mechanism(self.plan)) is None:
             raise UsageError(Problem(str(self.layout.root), "holds no measurements", "run `das measure` first"))
         if not self.seeded:
-            self._ledger().commit(self.run_id)
-        for path in (self.layout.confidential.key, *unfinished(self.layout.confidential.key)):
-            secure_delete(path)
+            ledger, guard = self._ledger(), guard_of(self.plan, self.layout.confidential.path)
+            ledger.commit(self.run_id, admit=guard.check)
+            if self.layout.confidential.key.exists():  # afterwards it was recorded
+                guard.record(ledger)
+        destroy_key(self.layout.confidential.key)
 
     def commitments(self, prints: list[dict[str, str]]) -> list[dict[str, str]]:
         """What may be published about the input: one hash of all files, under a salt that stays confidential.
@@ -205,13 +248,27 @@ class RunIdentity:
             charged = mine[-1].amount
             # Its own hash, not the ledger's head, which would depend on the entries of other runs.
             entry = {"run_id": self.run_id, "kind": mine[-1].kind, "hash": mine[-1].hash}
+            decided = [e for e in ledger.entries(mine[-1].dataset) if e.kind in DECISIONS and e.seq < mine[-1].seq]
+            if decided:
+                entry["decisions"] = [{"kind": e.kind, "day": e.time[:10], "reason": e.note} for e in decided]
         return RunRecord(
             seeded=self.seeded,
+            unprotected=self.unprotected,
             charged=charged,
             ledger_entry=entry,
             inputs=measured["inputs"],
             started=NO_TIME if self.seeded else self.started,
         )
+
+    def _may_be_charged(self) -> bool:
+        """Whether the ledger has this run, or its facts, which are written after the charge, say that it had."""
+        path = ledger_path(self.plan)
+        if committed(self.layout.release.facts) is not None or not path.exists():
+            return True
+        try:
+            return any(entry.run_id == self.run_id for entry in Ledger.open(path).entries())
+        except BudgetError:
+            return True  # it cannot be read: the key stays until somebody has restored it
 
     def _ledger(self) -> Ledger:
         """Open the ledger that holds this run; a missing ledger is an error, not a new ledger."""
@@ -229,16 +286,13 @@ class RunIdentity:
         if not path.exists():
             salt = secrets.token_bytes(32) if self.testing_key is None else self._new_key().secret
             write_atomically(path, salt)
-        return path.read_bytes()
+        return read_within(path.parent, path.name)
 
 
-def ledger_path(plan: Plan) -> Path:
-    """The ledger's file: as configured, or beside the first input."""
-    if plan.settings.input.ledger:
-        return plan.folder / plan.settings.input.ledger
-    folder = takewhile(lambda name: not set(name) & set("*?["), Path(plan.settings.input.files[0]).parent.parts)
-    return plan.folder.joinpath(*folder, "ledger.sqlite")
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _refuse_strangers(layout: Layout) -> None:
+    """Refuse a folder that holds anything else than the input and what a run that was killed here may have left."""
+    known = {layout.confidential.path, layout.log, *unfinished(layout.run)}
+    if set(layout.root.iterdir()) - known:
+        raise UsageError(
+            Problem(str(layout.root), "is not empty and holds no run of das", "name a new folder with --out")
+        )

@@ -49,7 +49,8 @@ class Staging:
         What will appear. It must not exist yet, or be empty; its parent must exist.
     mode : int
         Permissions of the folder and its subfolders once committed, whatever the umask; files get the same without
-        execution. Private unless you say 0o755.
+        execution. Private unless you say 0o755, and never more than the folder around it has: what is staged in a
+        folder of mode 0700 is private. Until then everything is private, whoever writes it.
 
     Examples
     --------
@@ -77,6 +78,7 @@ class Staging:
                 if self.folder.is_symlink() or (self.folder.exists() and not _is_empty_folder(self.folder)):
                     raise UsageError(Problem(str(self.folder), "it is already there", "choose another or move it away"))
                 make_private(self.partial)
+                self.mode = 0o700 | (self.mode & self.folder.parent.stat().st_mode)
                 self.clear()
             except BaseException:
                 self._let_go()
@@ -94,7 +96,7 @@ class Staging:
             raise ValueError(f"{name!r} must be a relative name within the folder, and not {RECORD}")
         with full_disk_interrupts(self.folder):
             (self.partial / name).parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.partial / name, content, mode=self.mode & 0o666)
+        write_atomically(self.partial / name, content)
 
     def commit(self, extra: Mapping[str, Any]) -> dict[str, Any]:
         """Make the folder appear, complete; returns its record: `extra`, and each file's sha256 and bytes."""
@@ -105,12 +107,12 @@ class Staging:
         with full_disk_interrupts(self.folder):
             files = {}
             for name in _file_names(self.partial):
-                os.chmod(self.partial / name, self.mode & 0o666)  # not every writer is ours
-                fsync(self.partial / name)
+                self._open_as_wanted(self.partial / name)
                 files[name] = _fingerprint(self.partial / name)
             record = {**extra, "files": files}
             text = json.dumps(record, sort_keys=True, indent=1) + "\n"
-            write_atomically(self.partial / RECORD, text.encode(), mode=self.mode & 0o666)
+            write_atomically(self.partial / RECORD, text.encode())
+            self._open_as_wanted(self.partial / RECORD)
             for below, _, names in os.walk(self.partial, topdown=False):
                 for name in filter(_is_unfinished, names):  # left by a worker that was killed and retried
                     Path(below, name).unlink(missing_ok=True)
@@ -131,6 +133,11 @@ class Staging:
             with full_disk_interrupts(self.folder):
                 raise error
 
+    def _open_as_wanted(self, file: Path) -> None:
+        """Set the mode of a complete file; until here it is private, and not every writer is ours."""
+        os.chmod(file, self.mode & 0o666)
+        fsync(file)
+
     def _let_go(self) -> None:
         with suppress(OSError):
             _remove(self.partial)
@@ -140,10 +147,10 @@ class Staging:
     def _locked(self) -> int:
         while True:
             self.partial.mkdir(mode=0o700, exist_ok=True)
-            descriptor = os.open(self.partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            descriptor = os.open(self.partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(descriptor), self.partial.stat()):
+                if os.path.samestat(os.fstat(descriptor), self.partial.lstat()):
                     return descriptor
             except BlockingIOError as error:
                 os.close(descriptor)

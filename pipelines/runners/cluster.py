@@ -1,9 +1,10 @@
 """A cluster on this machine alone: its Java processes, and Beam's job server in front of them.
 
-The cluster's own ports are bound to loopback, and logs and spilled data are kept in a private folder: what travels
-through a cluster while records are tabulated is as confidential as the records. Beam's job server and the ports by
-which its runner talks to Python workers listen on every interface, and Beam has no setting to change this: on a machine
-that others can reach, a firewall must close them.
+What travels through a cluster while records are tabulated is as confidential as the records, and whoever reaches its
+job server can run any command as its owner. Beam's job server, its artifact service and the ports by which its runner
+talks to Python workers listen on every interface, ask nobody who they are, and have no setting to change this. So all
+processes of a cluster live in a private network (:mod:`pipelines.runners.private_network`); logs and spilled data are
+in a private folder. Where the kernel allows no such network, a cluster is started only with ``--trust-network``.
 """
 
 from __future__ import annotations
@@ -12,10 +13,9 @@ import json
 import os
 import re
 import signal
-import socket
+import subprocess
 import sys
 import time
-import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -25,8 +25,9 @@ from typing import ClassVar
 from das.errors import Problem, UsageError
 from das.storage.files import make_private
 from pipelines.runners.jars import Distribution, cache_folder, jars, java
+from pipelines.runners.private_network import PrivateNetwork, listening_in
 
-__all__ = ["JOB_SERVER", "Cluster", "Process", "ask"]
+__all__ = ["JOB_SERVER", "Cluster", "Process"]
 
 JOB_SERVER = "jobserver"
 START_SECONDS = 120
@@ -47,6 +48,9 @@ appender.console.type = CONSOLE
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d %-5p %c{1} - %m%n
 """
+
+ASK = "import sys, urllib.request as r; sys.stdout.buffer.write(r.urlopen(sys.argv[1], timeout=5).read())"
+"""A program that reads a page; it runs in the cluster's network."""
 
 WORKER: Mapping[str, str] = {
     "environment_type": "PROCESS",
@@ -118,6 +122,11 @@ class Cluster(ABC):
         return cache_folder() / f"{self.name}-cluster"
 
     @property
+    def network(self) -> PrivateNetwork:
+        """The network in which its processes run, unless they were started with ``--trust-network``."""
+        return PrivateNetwork(self.folder)
+
+    @property
     def flags(self) -> tuple[str, ...]:
         """The options of every Java process."""
         return (
@@ -136,13 +145,22 @@ class Cluster(ABC):
         listed = tuple(f"--{name}={value}" for name, value in given.items())
         return Process(JOB_SERVER, main, heap, listed, flags, (self.job_endpoint,))
 
-    def up(self) -> None:
-        """Start the processes that do not run, and wait until the cluster can take work."""
+    def up(self, *, trust_network: bool = False) -> None:
+        """Start the processes that do not run, and wait until the cluster can take work.
+
+        Parameters
+        ----------
+        trust_network : bool
+            Do without a private network: everybody who reaches this machine's ports reaches the cluster.
+        """
         classes, command = jars(self.distribution), java(self.title)
-        missing = [process for process in self.processes() if self.pid_of(process.name) is None]
-        _require_free(address for process in missing for address in process.listens)
         for folder in (self.folder.parent, self.folder, self.folder / "tmp", self.folder / "artifacts"):
             make_private(folder)
+        missing = [process for process in self.processes() if self.pid_of(process.name) is None]
+        if not trust_network:
+            self._require_private(missing)
+            self.network.up()
+        self._require_free(address for process in missing for address in process.listens)
         for name, content in {"log4j2.properties": LOGGING, **self.settings()}.items():
             (self.folder / name).write_text(content)
         for process in missing:
@@ -157,7 +175,7 @@ class Cluster(ABC):
             time.sleep(0.5)
 
     def down(self) -> None:
-        """Stop the cluster."""
+        """Stop the cluster, and end its network."""
         pids = [pid for process in self.processes() if (pid := self.pid_of(process.name))]
         for number, seconds in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, STOP_SECONDS)):
             deadline = time.monotonic() + seconds
@@ -167,10 +185,25 @@ class Cluster(ABC):
                 time.sleep(0.2)
         for process in self.processes():
             self.pid_file(process.name).unlink(missing_ok=True)
+        self.network.down()
 
     def is_up(self) -> bool:
         """Whether all processes run and can take work."""
-        return self.has_workers() and _listens(self.job_endpoint)
+        return self.listens(self.job_endpoint) and self.has_workers()
+
+    def listens(self, address: str) -> bool:
+        """Whether somebody listens at an address in the cluster's network."""
+        return int(address.rpartition(":")[2]) in listening_in(self.network.pid)
+
+    def ask(self, address: str) -> dict[str, int]:
+        """Read a status page as JSON, in the cluster's network; an empty dict if there is no answer."""
+        command = [*self.network.prefix, sys.executable, "-I", "-S", "-c", ASK, f"http://{address}"]
+        said = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        try:
+            status: dict[str, int] = json.loads(said.stdout)
+        except ValueError:
+            return {}
+        return status
 
     def pid_of(self, name: str) -> int | None:
         """The number of a process of the cluster, if it runs."""
@@ -191,16 +224,26 @@ class Cluster(ABC):
         match = pid and re.search(class_path, _command_of(pid))
         return match[1].decode() if match else None
 
+    def _require_private(self, missing: list[Process]) -> None:
+        """Refuse to add to a cluster that runs outside a private network."""
+        if len(missing) < len(self.processes()) and self.network.pid is None:
+            reason = "runs, and not in a private network: it was started with --trust-network, or the network has ended"
+            raise UsageError(Problem(self.title, reason, f"stop it with `{self.stop}`, then `{self.start}`"))
+
+    def _require_free(self, addresses: Iterable[str]) -> None:
+        for address in filter(self.listens, addresses):
+            raise UsageError(Problem(address, "another program listens there", "stop it, or use its cluster"))
+
     def _start(self, process: Process, command: str, classes: Path) -> None:
         flags = [*self.flags, f"-Xmx{process.heap}", *process.flags, "-cp", f"{classes}/*"]
-        argv = [command, *flags, process.main, *process.arguments]
+        argv = [*self.network.prefix, command, *flags, process.main, *process.arguments]
         files = (
             (0, os.devnull, os.O_RDONLY),
             (1, str(self.folder / f"{process.name}.log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
         )
         actions = [(os.POSIX_SPAWN_OPEN, *file, 0o600) for file in files] + [(os.POSIX_SPAWN_DUP2, 1, 2)]
         environment = {**os.environ, **self.environment()}
-        pid = os.posix_spawn(command, argv, environment, file_actions=actions, setsid=True)  # to outlive this process
+        pid = os.posix_spawn(argv[0], argv, environment, file_actions=actions, setsid=True)  # to outlive this process
         self.pid_file(process.name).write_text(str(pid))
 
     def _is_ours(self, pid: int) -> bool:
@@ -211,28 +254,6 @@ class Cluster(ABC):
         except OSError:
             return False
         return state != "Z" and any(process.main.encode() in command for process in self.processes())
-
-
-def ask(address: str) -> dict[str, int]:
-    """Read a status page as JSON; an empty dict if there is no answer."""
-    try:
-        with urllib.request.urlopen(f"http://{address}", timeout=5) as answer:
-            status: dict[str, int] = json.load(answer)
-            return status
-    except (OSError, ValueError):
-        return {}
-
-
-def _require_free(addresses: Iterable[str]) -> None:
-    for address in filter(_listens, addresses):
-        raise UsageError(Problem(address, "another program listens there", "stop it, or use its cluster"))
-
-
-def _listens(address: str) -> bool:
-    host, _, port = address.rpartition(":")
-    with socket.socket() as probe:
-        probe.settimeout(2)
-        return probe.connect_ex((host, int(port))) == 0
 
 
 def _command_of(pid: int) -> bytes:

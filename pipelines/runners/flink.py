@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from pipelines.runners.cluster import WORKER, Cluster, Process, ask
+from pipelines.runners.cluster import WORKER, Cluster, Process
 from pipelines.runners.jars import Distribution
 
 __all__ = ["TASK_MANAGERS", "Flink"]
@@ -99,4 +99,4 @@ class Flink(Cluster):
 
     def has_workers(self) -> bool:
         """Whether the JobManager knows all TaskManagers."""
-        return ask(f"{REST}/overview").get("taskmanagers", 0) >= len(TASK_MANAGERS)
+        return self.ask(f"{REST}/overview").get("taskmanagers", 0) >= len(TASK_MANAGERS)

@@ -18,6 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import apache_beam as beam
+import click
 import grpc
 from apache_beam.metrics import Metrics
 from apache_beam.options.pipeline_options import PortableOptions
@@ -25,11 +26,12 @@ from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from apache_beam.runners.runner import PipelineState
 
 from das.errors import Interrupted, Problem, UsageError
-from pipelines.runners import cluster_of, is_elsewhere, runner_and_options
+from pipelines.runners import RunnerOptions, cluster_of, is_elsewhere, name_of, private_network_of, runner_and_options
 from pipelines.runners.cluster import Cluster
 from pipelines.runners.clusters import CLUSTERS
+from pipelines.runners.exposure import checklist, refusal
 from pipelines.workers.lifetime import token_in
-from pipelines.workers.process_pool import WORKER_LOST
+from pipelines.workers.process_pool import CHANNEL_LOST, WORKER_LOST
 from pipelines.workers.step_timer import counters_of
 
 __all__ = ["failure_of", "ready_runner"]
@@ -120,6 +122,7 @@ def _require_fit(arguments: Sequence[str], out: Path) -> None:
             _require_same_beam(cluster)
     if endpoint and endpoint != EMBEDDED:
         _require_job_server(endpoint, cluster_of(arguments))
+    _require_closed(arguments, out)
     probe = out / f".probe-{uuid.uuid4().hex}"
     probe.touch(mode=0o600)
     try:
@@ -158,6 +161,20 @@ def _require_job_server(endpoint: str, cluster: Cluster) -> None:
             raise UsageError(Problem(where, reason, remedy)) from None
 
 
+def _require_closed(arguments: Sequence[str], out: Path) -> None:
+    """Refuse a runner outside a private network, and say what must be closed; only say it if the network is trusted."""
+    network = private_network_of(arguments)
+    if network and network.is_here:
+        return
+    _, options = runner_and_options(arguments)
+    endpoint, cluster = options.view_as(PortableOptions).job_endpoint, cluster_of(arguments)
+    checks = checklist(None if endpoint == EMBEDDED else endpoint, cluster.name, out)
+    if not options.view_as(RunnerOptions).trust_network:
+        raise UsageError(refusal(name_of(arguments), cluster.start), (check.problem() for check in checks))
+    for check in checks:
+        click.echo(f"das: {check.problem()}", err=True)
+
+
 def _probe(arguments: Sequence[str], out: Path, probe: str) -> set[str]:
     """Run the small job; return the names of its counters."""
     runner, options = runner_and_options(arguments)
@@ -194,7 +211,7 @@ def _unfit(report: dict[str, str], out: Path) -> Iterator[Problem]:
 
 def failure_of(error: Exception, arguments: Sequence[str] = ()) -> Exception:
     """The error to raise for a failed job: its own, unless the runner failed rather than a step."""
-    if WORKER_LOST in str(error):
+    if WORKER_LOST in str(error) or CHANNEL_LOST in str(error):
         remedy = "run the same command again; with fewer workers (--direct_num_workers) if memory was short"
         return Interrupted(Problem("a worker process", "was ended before its work was done", remedy))
     if isinstance(error, grpc.RpcError):

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping
 from typing import ClassVar
 
-from pipelines.runners.cluster import WORKER, Cluster, Process, ask
+from pipelines.runners.cluster import WORKER, Cluster, Process
 from pipelines.runners.jars import Distribution
 
 __all__ = ["Spark"]
@@ -99,4 +99,4 @@ class Spark(Cluster):
 
     def has_workers(self) -> bool:
         """Whether the master knows all workers."""
-        return ask(f"{WEB}/json/").get("aliveworkers", 0) >= len(WORKERS)
+        return self.ask(f"{WEB}/json/").get("aliveworkers", 0) >= len(WORKERS)

@@ -14,17 +14,19 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
+from numpy.typing import NDArray
 
 from das.congenial.family import Box, Family, SentMessages
 from das.congenial.messages import Messages, WindowTooSmall
-from das.errors import Problem, ProblemsFound, SplitNotProved, WindowsTooNarrow
+from das.errors import Problem, WindowsTooNarrow
 from das.facts.fact import limits_of
 from das.facts.file import read_facts
-from das.noise.stream import RunKey, Streams
+from das.noise.stream import Streams
 from das.plan.tree_of_counts import TreeOfCounts, tree_of
 from das.schema.counts import ProtectedCounts, TrueCounts
 from das.storage.counts import table_of_counts, with_noise_stated
 from das.storage.files import write_atomically
+from das.storage.key_file import read_key
 from das.storage.shards import Shard, families, parquet_bytes
 from pipelines.elements.arrays import Arrays, Join, Joined, sparse_arrays, sparse_counts
 from pipelines.elements.context import WorkerContext
@@ -32,29 +34,69 @@ from pipelines.stages.tabulate import AddUp, CarryUp, read_histogram
 from pipelines.workers.errors import reporting_errors
 from pipelines.workers.step_timer import timed
 
-__all__ = ["Congenial"]
+__all__ = [
+    "Congenial",
+    "DrawFamily",
+    "Drawing",
+    "Keyed",
+    "OfFamily",
+    "SendDown",
+    "asking_for_wider",
+    "counts_above",
+]
 
 Keyed = tuple[int, Arrays]
-PUBLIC_FILE = 0o644
 
 
-class Congenial(beam.PTransform):
-    """True histograms and public facts to conforming draws of every level."""
+class Drawing(beam.PTransform):
+    """What both arithmetics share: reading true counts and limits, and writing the draws."""
 
-    def __init__(self, work: WorkerContext, histograms: Path, facts: Path, key: Path, reach: float) -> None:
+    def __init__(self, work: WorkerContext, histograms: Path, facts: Path, key: Path) -> None:
         super().__init__()
-        self.work, self.histograms, self.facts, self.key, self.reach = work, histograms, facts, key, reach
+        self.work, self.histograms, self.facts, self.key = work, histograms, facts, key
 
-    def expand(self, start: beam.pvalue.PBegin) -> beam.PCollection[str]:
-        """Build the steps: messages up, draws down, one join per level each."""
-        work, levels = self.work, self.work.plan.levels
-        truth = {
+    def truth(self, start: beam.pvalue.PBegin) -> dict[str, beam.PCollection[Keyed]]:
+        """Read the true counts and public limits of every level, by family."""
+        work = self.work
+        return {
             level: start
             | f"shards of {level}" >> beam.Create(list(work.shards(level)))
             | f"spread {level}" >> beam.Reshuffle()
             | f"read {level}" >> beam.ParDo(ReadTruth(work, self.histograms, self.facts)).with_output_types(Keyed)
-            for level in levels
+            for level in work.plan.levels
         }
+
+    def written(self, start: beam.pvalue.PBegin, drawn: beam.PCollection[Keyed]) -> beam.PCollection[str]:
+        """Add the leaves' draws up and write every level. They are the whole draw: every other count is a sum."""
+        work, levels = self.work, self.work.plan.levels
+        counts, written = drawn | "cells" >> beam.ParDo(ToCells(work)).with_output_types(Keyed), []
+        size = work.plan.schema.size
+        for position in reversed(range(len(levels))):
+            level = levels[position]
+            nobody = [(shard.index, sparse_arrays(ProtectedCounts.nobody())) for shard in work.shards(level)]
+            room = start | f"room for {level}" >> beam.Create(nobody).with_output_types(Keyed)
+            counts = (
+                (counts, room)
+                | f"gather {level}" >> beam.Flatten()
+                | f"add up {level}" >> beam.CombinePerKey(AddUp(ProtectedCounts, size))
+            )
+            written.append(counts | f"write {level}" >> beam.ParDo(WriteDraws(work, level)).with_output_types(str))
+            if position:
+                carry = CarryUp(ProtectedCounts, work, level, levels[position - 1])
+                counts = counts | f"carry {level} up" >> beam.ParDo(carry).with_output_types(Keyed)
+        return written | beam.Flatten()
+
+
+class Congenial(Drawing):
+    """True histograms and public facts to conforming draws of every level, in doubles on windows of this reach."""
+
+    def __init__(self, work: WorkerContext, histograms: Path, facts: Path, key: Path, reach: float) -> None:
+        super().__init__(work, histograms, facts, key)
+        self.reach = reach
+
+    def expand(self, start: beam.pvalue.PBegin) -> beam.PCollection[str]:
+        """Build the steps: messages up, draws down, one join per level each."""
+        work, levels, truth = self.work, self.work.plan.levels, self.truth(start)
         below: dict[str, beam.PCollection[Keyed]] = {}
         for above, level in reversed(list(pairwise(levels))):
             joined = {"family": truth[level]} | ({"below": below[level]} if level in below else {})
@@ -73,23 +115,7 @@ class Congenial(beam.PTransform):
             )
             if level != levels[-1]:
                 parents = drawn | f"send {level} down" >> beam.ParDo(SendDown(level)).with_output_types(Keyed)
-        # The leaves' cells are the whole draw: every other count is a sum of them.
-        counts, written = drawn | "cells" >> beam.ParDo(ToCells(work)).with_output_types(Keyed), []
-        size = work.plan.schema.size
-        for position in reversed(range(len(levels))):
-            level = levels[position]
-            nobody = [(shard.index, sparse_arrays(ProtectedCounts.nobody())) for shard in work.shards(level)]
-            room = start | f"room for {level}" >> beam.Create(nobody).with_output_types(Keyed)
-            counts = (
-                (counts, room)
-                | f"gather {level}" >> beam.Flatten()
-                | f"add up {level}" >> beam.CombinePerKey(AddUp(ProtectedCounts, size))
-            )
-            written.append(counts | f"write {level}" >> beam.ParDo(WriteDraws(work, level)).with_output_types(str))
-            if position:
-                carry = CarryUp(ProtectedCounts, work, level, levels[position - 1])
-                counts = counts | f"carry {level} up" >> beam.ParDo(carry).with_output_types(Keyed)
-        return written | beam.Flatten()
+        return self.written(start, drawn)
 
 
 class ReadTruth(beam.DoFn):
@@ -116,7 +142,7 @@ class ReadTruth(beam.DoFn):
             yield parent, found.with_arrays(Arrays(named))
 
 
-class _OfFamily(beam.DoFn):
+class OfFamily(beam.DoFn):
     """A step on joined elements: it builds the family that :mod:`das.congenial.family` works on."""
 
     def __init__(self, work: WorkerContext, level: str, reach: float) -> None:
@@ -126,8 +152,8 @@ class _OfFamily(beam.DoFn):
         """Build the tree of counts once per worker."""
         self.layers: TreeOfCounts = tree_of(self.work.plan)
 
-    def family(self, parent: int, joined: dict[str, Iterable[Arrays]]) -> tuple[Family, list[SentMessages] | None]:
-        """Lay the true counts out by layer, and sort the children's messages."""
+    def family(self, parent: int, joined: dict[str, Iterable[Arrays]]) -> Family:
+        """Lay the true counts of a family out by layer."""
         spine = self.work.spine
         offsets = families(spine, self.level)
         first, stop = int(offsets[parent]), int(offsets[parent + 1])
@@ -144,7 +170,7 @@ class _OfFamily(beam.DoFn):
                 box = Box(np.asarray(found[lower], np.int64), np.asarray(found[upper], np.int64))
             boxes.append(box)
         depth = spine.levels.index(self.level)
-        family = Family(
+        return Family(
             layers=layers,
             geocodes=tuple(spine.geocodes(self.level)[first:stop].tolist()),
             parent="" if depth == 0 else str(spine.geocodes(spine.levels[depth - 1])[parent]),
@@ -153,13 +179,29 @@ class _OfFamily(beam.DoFn):
             reach=self.reach,
             splits=self.layers.splits(spine),
         )
+
+    def below(self, joined: dict[str, Iterable[Arrays]]) -> list[Arrays] | None:
+        """What the children were sent, in their order; None for leaves."""
         if self.level == self.work.plan.levels[-1]:
-            return family, None
-        ordered = sorted(joined["below"], key=lambda sent: int(sent["child"][0]))
-        return family, [_messages_of(sent) for sent in ordered]
+            return None
+        return sorted(joined["below"], key=lambda sent: int(sent["child"][0]))
+
+    def sent_up(self, parent: int, arrays: Arrays) -> Keyed:
+        """Key what a family sends up by the family in which its parent is a child."""
+        spine = self.work.spine
+        above = spine.levels[spine.levels.index(self.level) - 1]
+        return max(0, int(spine.parent(above)[parent])), arrays.with_array("child", np.array([parent]))
+
+    def drawn(self, parent: int, counts: NDArray[np.int64]) -> Keyed:
+        """Return the children's draws as an element: the sparse counts of their finest layer."""
+        child, answer = np.nonzero(counts)
+        first = int(families(self.work.spine, self.level)[parent])
+        children = np.arange(first, first + len(counts), dtype=np.int64)
+        named = {"unit": child + first, "answer": answer, "count": counts[child, answer], "children": children}
+        return parent, Arrays(named)
 
 
-class SendUp(_OfFamily):
+class SendUp(OfFamily):
     """Sum a family's messages and send them to the family in which its parent is a child."""
 
     @timed(lambda self, element: f"send up from {self.level}")
@@ -168,14 +210,13 @@ class SendUp(_OfFamily):
         parent, joined = element
         spine = self.work.spine
         above = spine.levels[spine.levels.index(self.level) - 1]
-        with reporting_errors(self.work.partial):
-            family, below = self.family(parent, joined)
-            with refusing(WindowsTooNarrow):
-                sent = family.send_up(family.forward_pass(below), self.layers[above][-1])
-        yield max(0, int(spine.parent(above)[parent])), _arrays(sent).with_array("child", np.array([parent]))
+        with reporting_errors(self.work.partial), asking_for_wider():
+            family = self.family(parent, joined)
+            sent = family.send_up(family.forward_pass(_messages(self.below(joined))), self.layers[above][-1])
+        yield self.sent_up(parent, _arrays(sent))
 
 
-class DrawFamily(_OfFamily):
+class DrawFamily(OfFamily):
     """Split the parent's draw among the children, and each child's among its finer answers."""
 
     streams: Streams
@@ -187,7 +228,12 @@ class DrawFamily(_OfFamily):
     def setup(self) -> None:
         """Read the key; nothing that outlives this step may hold it."""
         super().setup()
-        self.streams = RunKey(self.key.read_bytes()).streams(self.work.plan.digest.encode())
+        with reporting_errors(self.work.partial):
+            self.streams = read_key(self.key).streams(self.work.plan.digest.encode())
+
+    def teardown(self) -> None:
+        """Overwrite what was derived from the key."""
+        self.streams.wipe()
 
     @timed(lambda self, element: f"draw {self.level}")
     def process(self, element: Joined) -> Iterator[Keyed]:
@@ -195,38 +241,30 @@ class DrawFamily(_OfFamily):
         parent, joined = element
         (above,) = joined["parent"]
         with reporting_errors(self.work.partial):
-            family, below = self.family(parent, joined)
-            drawn_above = np.zeros(family.layers[0].query.size, dtype=np.int64)
-            with refusing(WindowsTooNarrow):  # whether the roots hold is decided before anything is drawn
-                weighed = family.forward_pass(below)
+            family = self.family(parent, joined)
+            with asking_for_wider():  # whether the roots hold is decided before anything is drawn
+                weighed = family.forward_pass(_messages(self.below(joined)))
                 coarsest = None if "answer" in above else family.draw_roots(weighed, self.streams)
-            with refusing(SplitNotProved):  # from here on it may depend on what was drawn
-                if coarsest is None:
-                    drawn_above[np.asarray(above["answer"])] = above["count"]
-                    coarsest = family.draw(weighed, drawn_above, self.streams)
-                drawn = family.refine(weighed, coarsest, self.streams)
-        child, answer = np.nonzero(drawn)
-        first = int(families(self.work.spine, self.level)[parent])
-        yield (
-            parent,
-            Arrays(
-                {
-                    "unit": child + first,
-                    "answer": answer,
-                    "count": drawn[child, answer],
-                    "children": np.arange(first, first + len(drawn), dtype=np.int64),
-                }
-            ),
-        )
+            if coarsest is None:
+                coarsest = family.draw(weighed, counts_above(family, above), self.streams)
+            drawn = family.refine(weighed, coarsest, self.streams)
+        yield self.drawn(parent, drawn)
+
+
+def counts_above(family: Family, above: Arrays) -> NDArray[np.int64]:
+    """Return the parent's draw, one count for each answer of the children's coarsest layer."""
+    drawn = np.zeros(family.layers[0].query.size, dtype=np.int64)
+    drawn[np.asarray(above["answer"])] = above["count"]
+    return drawn
 
 
 @contextmanager
-def refusing(kind: type[ProblemsFound]) -> Iterator[None]:
-    """Raise without naming a place: which family failed depends on confidential counts."""
+def asking_for_wider() -> Iterator[None]:
+    """Ask the driver for wider windows, without naming a place: which family asked depends on confidential counts."""
     try:
         yield
     except WindowTooSmall:
-        raise kind(Problem("strategy", "the sampler's windows are too narrow for its proof")) from None
+        raise WindowsTooNarrow(Problem("strategy", "the sampler's windows are too narrow for its proof")) from None
 
 
 class SendDown(beam.DoFn):
@@ -294,7 +332,7 @@ class WriteDraws(beam.DoFn):
         with reporting_errors(self.work.partial):
             path.parent.mkdir(parents=True, exist_ok=True)
             table = with_noise_stated(table_of_counts(plan.schema, geocodes, local), plan.at(self.level))
-            write_atomically(path, parquet_bytes(table), mode=PUBLIC_FILE)
+            write_atomically(path, parquet_bytes(table))
         yield path.name
 
 
@@ -302,6 +340,10 @@ def _arrays(sent: SentMessages) -> Arrays:
     """A geounit's messages as an element."""
     named = {field.name: getattr(sent.messages, field.name) for field in fields(Messages)}
     return Arrays({"ids": sent.ids, **named})
+
+
+def _messages(below: list[Arrays] | None) -> list[SentMessages] | None:
+    return None if below is None else [_messages_of(sent) for sent in below]
 
 
 def _messages_of(arrays: Arrays) -> SentMessages:

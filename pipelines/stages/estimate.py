@@ -40,8 +40,6 @@ from pipelines.workers.step_timer import timed
 
 __all__ = ["DownSweep"]
 
-PUBLIC_FILE = 0o644
-
 
 class DownSweep(beam.PTransform):
     """Measurements and facts to protected integer counts, from the top of the spine to its leaves.
@@ -261,4 +259,4 @@ class WriteShard(beam.DoFn):
 
 def _write(path: Path, table: pa.Table) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, parquet_bytes(table), mode=PUBLIC_FILE)
+    write_atomically(path, parquet_bytes(table))

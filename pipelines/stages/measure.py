@@ -14,11 +14,12 @@ from das.facts.collect import TrueAnswers
 from das.facts.fact import Facts
 from das.facts.file import table_of_facts
 from das.noise.measure import noisy_answers
-from das.noise.stream import RunKey, Streams
+from das.noise.stream import Streams
 from das.plan.plan import numbers_per_unit
 from das.release.measurements import table_of_measurements
 from das.schema.query import Query
 from das.storage.files import write_atomically
+from das.storage.key_file import read_key
 from das.storage.shards import Shard, parquet_bytes, parquet_of_row_groups
 from pipelines.elements.context import WorkerContext
 from pipelines.stages.tabulate import read_histogram
@@ -26,8 +27,6 @@ from pipelines.workers.errors import reporting_errors
 from pipelines.workers.step_timer import timed
 
 __all__ = ["MeasureShard", "true_answers_of", "write_facts"]
-
-PUBLIC_FILE = 0o644
 
 
 class MeasureShard(beam.DoFn):
@@ -44,7 +43,12 @@ class MeasureShard(beam.DoFn):
 
     def setup(self) -> None:
         """Read the key; nothing that outlives this step may hold it, or a second run would draw the same noise."""
-        self.streams = RunKey(self.key.read_bytes()).streams(self.work.plan.digest.encode())
+        with reporting_errors(self.work.partial):
+            self.streams = read_key(self.key).streams(self.work.plan.digest.encode())
+
+    def teardown(self) -> None:
+        """Overwrite what was derived from the key."""
+        self.streams.wipe()
 
     @timed(lambda self, element: f"measure {element.level}")
     def process(self, shard: Shard) -> Iterator[str]:
@@ -63,7 +67,7 @@ class MeasureShard(beam.DoFn):
             path.parent.mkdir(parents=True, exist_ok=True)
             pieces = shard.pieces(numbers_per_unit(plan.at(shard.level)))
             content = parquet_of_row_groups(measured(start, stop) for start, stop in pieces)
-            write_atomically(path, content, mode=PUBLIC_FILE)
+            write_atomically(path, content)
         yield path.name
 
 
@@ -85,7 +89,7 @@ def true_answers_of(work: WorkerContext, histograms: Path) -> TrueAnswers:
 def write_facts(work: WorkerContext, facts: Facts) -> None:
     """Write the public facts: the spine, and for each level a file cut like its measurements."""
     spine = work.spine
-    write_atomically(work.partial / "spine.parquet", parquet_bytes(spine.to_table()), mode=PUBLIC_FILE)
+    write_atomically(work.partial / "spine.parquet", parquet_bytes(spine.to_table()))
     for level, at_level in facts.items():
         for shard in work.shards(level) if at_level else ():
             units = slice(shard.start, shard.stop)
@@ -93,4 +97,4 @@ def write_facts(work: WorkerContext, facts: Facts) -> None:
             path = shard.path(work.partial)
             path.parent.mkdir(parents=True, exist_ok=True)
             table = table_of_facts(work.plan, spine.geocodes(level)[units], here)
-            write_atomically(path, parquet_bytes(table), mode=PUBLIC_FILE)
+            write_atomically(path, parquet_bytes(table))

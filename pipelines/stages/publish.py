@@ -28,7 +28,6 @@ from pipelines.workers.step_timer import timed
 
 __all__ = ["PublishRecords", "PublishTable", "TableTask", "table_queries", "table_tasks"]
 
-PUBLIC_FILE = 0o644
 ROWS_AT_ONCE = 100_000
 """Rows of a table that are held at a time."""
 WIDEST_TABLE = 4096
@@ -143,7 +142,7 @@ def _write(folder: Path, name: str, pieces: Iterable[pa.Table], plan: Plan, styl
         if formats:  # open the next file inside the one before: all of them appear, or none
             first, *others = formats
             path = folder / f"{name}.{first.ending}"
-            write_atomically(path, lambda file: write([*writers, first.open(file, style)], others), mode=PUBLIC_FILE)
+            write_atomically(path, lambda file: write([*writers, first.open(file, style)], others))
             return
         for piece in pieces:
             for writer in writers:

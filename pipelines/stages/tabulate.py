@@ -17,6 +17,7 @@ from das.records.encode import encode
 from das.records.read import Chunk, read
 from das.schema.counts import ProtectedCounts, TrueCounts
 from das.storage.files import write_atomically
+from das.storage.handles import read_within
 from das.storage.shards import Shard, parquet_bytes
 from pipelines.elements.arrays import Arrays, ArraysCoder, Counts, sparse_arrays, sparse_counts
 from pipelines.elements.context import WorkerContext
@@ -140,10 +141,11 @@ class WriteHistogram(beam.DoFn):
 
 def read_histogram(shard: Shard, folder: Path) -> TrueCounts:
     """Read a shard's true counts; a shard without a file has nobody in it."""
-    path = shard.path(folder)
-    if not path.exists():
+    try:
+        content = read_within(folder.parent, shard.path(Path(folder.name)))
+    except FileNotFoundError:
         return TrueCounts.nobody()
-    table = pq.read_table(path)
+    table = pq.read_table(pa.BufferReader(content))
     return TrueCounts(*(np.asarray(table[name]) for name in ("unit", "cell", "count")))
 
 

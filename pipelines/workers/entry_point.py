@@ -11,16 +11,20 @@ import argparse
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 import grpc
 from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_api_pb2_grpc
 from google.protobuf import json_format
 
+from das.storage.hardening import harden
+from pipelines.wall.confinement import Confinement
 from pipelines.workers import worker
 from pipelines.workers.lifetime import exit_when_run_ends
 
-__all__ = ["environment_of", "main", "token_of"]
+__all__ = ["confinement_of", "environment_of", "main", "token_of"]
 
 PROVISION_SECONDS = 60
 
@@ -63,12 +67,58 @@ def token_of(pipeline_options: str) -> str | None:
     return str(token) if token else None
 
 
+def confinement_of(pipeline_options: str) -> tuple[Confinement, str] | None:
+    """Read from the pipeline's options what this worker may open, and by what the kernel is to keep it to that.
+
+    The file of the lifetime token lies outside the release folder, and must be readable for as long as it stands.
+    """
+    written = json.loads(pipeline_options).get("beam:option:das_confinement:v1")
+    if not written:
+        return None
+    content = json.loads(written)
+    token = token_of(pipeline_options)
+    if token:
+        content["public"].append(token.partition(" ")[2])
+    if not Path(content["temporary"]).is_dir():  # the driver runs on another machine
+        content["temporary"] = tempfile.mkdtemp(prefix="das-")
+    return Confinement.from_json(content), content["kind"]
+
+
 def main() -> None:
-    """Run Beam's worker until the cluster or the run ends."""
-    environment = environment_of(sys.argv[1:])
-    os.environ.update(environment)
-    exit_when_run_ends(token_of(environment["PIPELINE_OPTIONS"]))
-    worker.main()
+    """Run Beam's worker until the cluster or the run ends; behind the wall, if it does the work of a later stage."""
+    harden()
+    environment = _asked_by_another_process(sys.argv[1:])
+    options = environment["PIPELINE_OPTIONS"]
+    confined = confinement_of(options)
+    if confined:
+        confinement, kind = confined
+        confinement.enforce([kind])
+    exit_when_run_ends(token_of(options))
+    worker.main(os.environ | environment)
+
+
+def _asked_by_another_process(arguments: Sequence[str]) -> dict[str, str]:
+    """Ask the endpoint in a forked process: gRPC leaves threads behind, and the kernel confines one thread alone."""
+    reader, writer = os.pipe()
+    process = os.fork()
+    if not process:
+        code = 1
+        try:
+            with os.fdopen(writer, "w") as answer:
+                json.dump(environment_of(arguments), answer)
+            code = 0
+        except SystemExit as error:
+            code = int(error.code or 0)
+        finally:
+            os._exit(code)
+    os.close(writer)
+    with os.fdopen(reader) as answer:
+        content = answer.read()
+    code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    if code:
+        sys.exit(code)
+    environment: dict[str, str] = json.loads(content)
+    return environment
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The process from which workers are forked: it imports all modules once and starts no thread of its own.
+"""The process from which others are forked: it has imported all modules, holds no data, and starts no thread.
 
-Each line on standard input is a request for one worker: a JSON object of environment variables. Each line on standard
-output is the name of a worker that has ended. When standard input closes, because the driver ended, all workers are
-killed.
+A request is one message on its socket: a JSON object that says what to run, with the descriptors it needs. The answer
+is the new process's descriptor (``pidfd``), by which the driver sees its end and can signal it. When the driver ends,
+its end of the socket closes, this process ends, and the kernel kills every process that was forked here.
 """
 
 from __future__ import annotations
@@ -10,61 +10,63 @@ from __future__ import annotations
 import json
 import logging
 import os
-import select
 import signal
-from collections.abc import Iterator
+import socket
 from importlib import import_module
+from typing import Any
 
-from pipelines.workers import worker
+from das.storage.hardening import harden
+from pipelines.workers import remote_call, worker
 
-__all__ = ["main"]
+__all__ = ["CALL", "MESSAGE", "WORKER", "main", "serve"]
 
-REQUESTS, REPORTS = 0, 1
 PRELOADED = ("pipelines.run", "apache_beam.runners.worker.sdk_worker_main")
+WORKER, CALL = "worker", "call"
+MESSAGE = 1 << 16
+"""The most bytes that a request may have."""
 
 
 def main() -> None:
-    """Fork one worker per request until stdin closes."""
+    """Import all modules, then serve the socket on standard input."""
+    harden()  # whatever is forked here inherits it
     logging.disable(logging.CRITICAL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the driver decides
     for module in PRELOADED:
         import_module(module)
-    workers: dict[int, tuple[int, str]] = {}  # by the pipe that closes when the worker ends
-    for event in _events(workers):
-        if isinstance(event, int):
-            os.close(event)
-            process, name = workers.pop(event)
-            os.waitpid(process, 0)
-            os.write(REPORTS, f"{name}\n".encode())
-            continue
-        reader, writer = os.pipe()
+    requests = socket.socket(fileno=os.dup(0))
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 0)
+    serve(requests)
+
+
+def serve(requests: socket.socket) -> None:
+    """Fork a process per request until the driver ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the driver decides
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel forgets a process as soon as it has ended
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(requests, MESSAGE, 2)
+        if not message:
+            return
         process = os.fork()
         if not process:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-            os.close(reader)
-            os.environ.update(event)
             try:
-                worker.main()
+                requests.close()  # what is forked here cannot have others forked
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                remote_call.end_with_parent()
+                _run(json.loads(message), descriptors)
             finally:
                 os._exit(0)
-        os.close(writer)
-        workers[reader] = process, event["WORKER_ID"]
-    for process, _ in workers.values():
-        os.kill(process, signal.SIGKILL)
+        handle = os.pidfd_open(process)
+        socket.send_fds(requests, [b"forked"], [handle])
+        for descriptor in (*descriptors, handle):
+            os.close(descriptor)
 
 
-def _events(workers: dict[int, tuple[int, str]]) -> Iterator[dict[str, str] | int]:
-    """Yield each request as it arrives, and the pipe of each worker that ended."""
-    pending = b""
-    while True:
-        ready, _, _ = select.select([REQUESTS, *workers], [], [])
-        yield from (pipe for pipe in ready if pipe != REQUESTS)
-        if REQUESTS in ready:
-            read = os.read(REQUESTS, 1 << 16)
-            if not read:
-                return
-            *lines, pending = (pending + read).split(b"\n")
-            yield from (json.loads(line) for line in lines)
+def _run(request: dict[str, Any], descriptors: list[int]) -> None:
+    if request["run"] == CALL:
+        remote_call.serve(*descriptors)
+    elif request["run"] == WORKER:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        worker.main(os.environ | request["environment"])
 
 
 if __name__ == "__main__":

@@ -9,21 +9,28 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
+from collections.abc import Mapping
 
 __all__ = ["main"]
 
 
-def main() -> None:
-    """Run Beam's worker until the driver ends it."""
+def main(environment: Mapping[str, str]) -> None:
+    """Run Beam's worker until the driver ends it.
+
+    Parameters
+    ----------
+    environment
+        The variables that Beam's worker reads from its environment. They are not put there: the worker's id, by which
+        it proves to the driver who it is, would be passed on to every process that it starts.
+    """
     logging.disable(logging.CRITICAL)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
-    from apache_beam.runners.worker import sdk_worker_main
+    from apache_beam.runners.worker.sdk_worker_main import create_harness
+    from apache_beam.runners.worker.worker_id_interceptor import WorkerIdInterceptor
 
-    sdk_worker_main.main(sys.argv)
-
-
-if __name__ == "__main__":
-    main()
+    # Beam's channel for state takes the id from here, where Beam sets it when the module is loaded.
+    WorkerIdInterceptor._worker_id = environment["WORKER_ID"]
+    _, harness, _ = create_harness(environment)
+    harness.run()

@@ -7,6 +7,7 @@ data set that agrees with the facts; then every two of them that a policy compar
 from __future__ import annotations
 
 import math
+import random
 from itertools import pairwise, product
 from typing import Any
 
@@ -48,17 +49,21 @@ COUNTRIES: dict[str, dict[str, Any]] = {
 }
 
 
-def plan_of(country: Any, framework: str, about: dict[str, Any]) -> Plan:
+SHARES = {"state": "1/6", "county": "1/3", "block": "1/2"}  # unequal noise: the least at the leaves
+
+
+def plan_of(
+    country: Any, framework: str, about: dict[str, Any], budget: str = "1", shares: dict[str, str] = SHARES
+) -> Plan:
     country.file("units.csv", "\n".join(["geocode", *about.get("units", ("011", "012", "021"))]) + "\n")
     for name, text in FACTS.items():
         country.file(name, text)
     return country.plan(
         schema=about.get("schema", SEX),
         geography=LEVELS,
-        privacy={"framework": framework, ("rho" if framework == "zcdp" else "epsilon"): "1", "delta": "1/1000"},
+        privacy={"framework": framework, ("rho" if framework == "zcdp" else "epsilon"): budget, "delta": "1/1000"},
         estimate={"method": "congenial"},
-        # Unequal noise: the least at the leaves.
-        strategy={"geolevels": {"state": "1/6", "county": "1/3", "block": "1/2"}, "queries": about["strategy"]},
+        strategy={"geolevels": shares, "queries": about["strategy"]},
         invariant=about["invariant"],
         bound=about.get("bound", []),
     )
@@ -126,7 +131,26 @@ class World:
 @pytest.mark.parametrize("framework", ["zcdp", "pure"])
 @pytest.mark.parametrize("about", COUNTRIES.values(), ids=COUNTRIES)
 def test_no_loss_is_above_what_is_reported(country: Any, framework: str, about: dict[str, Any]) -> None:
-    plan = plan_of(country, framework, about)
+    world, epsilons, delta = compare(plan_of(country, framework, about))
+    # The test can fail: a report of a third of the epsilon would be found out.
+    worst = max(world.delta(x, y, epsilons["nearest"] / 3) for x, y in np.argwhere(world.same & (world.records == 1)))
+    assert worst > delta
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(60))
+def test_no_loss_is_above_what_is_reported_of_random_countries(country: Any, seed: int) -> None:
+    """Conditioned noise with and without bounds: random budgets, and random shares of the levels."""
+    rng = random.Random(seed)
+    parts = [rng.randint(1, 6) for _ in range(3)]
+    shares = {level: f"{part}/{sum(parts)}" for level, part in zip(("state", "county", "block"), parts, strict=True)}
+    about = rng.choice(list(COUNTRIES.values()))
+    compare(plan_of(country, rng.choice(["zcdp", "pure"]), about, rng.choice(["1/4", "1", "3"]), shares))
+
+
+def compare(plan: Plan) -> tuple[World, dict[str, float], float]:
+    """Compare every two data sets that a policy compares; give what was found, for a test of the test."""
+    framework = plan.framework
     world, stated = World(plan), account(plan).sections
     delta = float(plan.settings.privacy.delta) if framework == "zcdp" else 1e-13  # of rounding here
     epsilons = {row["policy"]: row["epsilon"] for row in stated["effective"]}
@@ -142,6 +166,4 @@ def test_no_loss_is_above_what_is_reported(country: Any, framework: str, about: 
         compared += 1
     assert compared > 20
     assert max(most.values()) <= delta
-    # The test can fail: a report of a third of the epsilon would be found out.
-    worst = max(world.delta(x, y, epsilons["nearest"] / 3) for x, y in np.argwhere(world.same & (world.records == 1)))
-    assert worst > delta
+    return world, epsilons, delta

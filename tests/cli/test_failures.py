@@ -143,9 +143,8 @@ def test_every_bad_record_is_named_by_file_and_row(run: Run, config: Path, tmp_p
         assert ended.stdout == ""
         wrong = [line for line in ended.stderr.splitlines() if line.startswith("das: ")]
         assert wrong == [
-            "das: people.csv, row 4: geocode 'N99' is not on the spine; "
-            "add it to the geography file, or mend the record",
-            "das: people.csv, row 11: 'F' is not a value of 'sex'; known: 'f', 'm'",
+            "das: people.csv, row 4: the geocode is not on the spine; add it to the geography file, or mend the record",
+            "das: people.csv, row 11: 'sex' has an unknown value; known: 'f', 'm'",
         ]
     assert not (tmp_path / "out" / "confidential" / "histograms").exists()
     assert not (config.parent / "ledger.sqlite").exists()

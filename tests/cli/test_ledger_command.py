@@ -23,19 +23,26 @@ def kinds_of(ended: Ended) -> list[str]:
 
 def test_a_second_release_needs_a_budget(run: Run, config: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
+    assert "ledger     none yet; the first release begins it" in run("check", config).stdout
     assert run("measure", config, "--out", first).code == 0
+    checked = run("check", config)
+    assert checked.code == 5
+    assert "run 'new' needs 2 and 0 is left" in checked.stderr
     refused = run("run", config, "--out", second)
     assert refused.code == 5
     assert "the total epsilon of data set 'data' is 2, of which 2 is already spent by " in refused.stderr
     assert "needs 2 and 0 is left" in refused.stderr
     assert "raise the total, with a reason: das ledger DIR --raise-to TOTAL --reason WHY" in refused.stderr
-    assert not (second / "release" / "measurements").exists()
+    assert not (second / "confidential" / "histograms").exists(), "it is refused before any record is read"
 
     # Nothing happens to the total without a larger number and a reason.
     for raised, message in (
         (("--raise-to", "4"), "--raise-to: needs a --reason"),
         (("--raise-to", "four", "--reason", "why not"), "--raise-to four: is not a fraction; write for example 7/2"),
         (("--raise-to", "1/0", "--reason", "why not"), "is not a fraction"),
+        (("--raise-to", "4", "--accept-loss", "--reason", "why not"), "are two decisions; record one at a time"),
+        (("--accept-loss", "--reason", "why not"), "nothing is lost"),
+        (("--reason", "why not"), "--reason: means nothing by itself"),
     ):
         ended = run("ledger", first, *raised)
         assert ended.code == 2
@@ -55,6 +62,47 @@ def test_a_second_release_needs_a_budget(run: Run, config: Path, tmp_path: Path)
     assert "a second table" in text.stdout
     assert "spent on data: 4 = 4.0000" in text.stdout
     assert run("measure", config, "--out", tmp_path / "third").code == 5
+
+
+def test_a_deleted_ledger_is_a_decision_and_no_new_budget(run: Run, config: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert run("measure", config, "--out", first).code == 0
+    (config.parent / "ledger.sqlite").unlink()
+    for ended in (run("check", config), run("run", config, "--out", second), run("ledger", second)):
+        assert ended.code == 5
+        assert "the ledger is gone, which the witness " in ended.stderr
+        assert "das ledger DIR --accept-loss --reason WHY" in ended.stderr
+    assert not (second / "confidential" / "histograms").exists()
+    assert not (config.parent / "ledger.sqlite").exists()
+    accepted = run("ledger", second, "--accept-loss", "--reason", "a fire", "--json", "--verify")
+    assert accepted.code == 0
+    assert kinds_of(accepted) == ["open", "lost"]
+    assert json.loads(accepted.stdout)["datasets"] == {"data": {"spent": "2"}}
+    assert len(json.loads(accepted.stdout)["witnesses"]) == 2
+    refused = run("measure", config, "--out", second)
+    assert refused.code == 5
+    assert "needs 2 and 0 is left" in refused.stderr
+
+
+def test_a_finished_release_says_so_and_whether_its_input_changed(run: Run, copy: tuple[Path, Path]) -> None:
+    out, ledger = copy
+    config, people = ledger.with_name("config.toml"), ledger.with_name("people.csv")
+    before = ledger.read_bytes()
+    again = run("run", config, "--out", out)
+    assert again.code == 0
+    day = json.loads((out / "release" / "manifest.json").read_bytes())["finished"][:10]
+    assert (
+        f"{out}: this release was finished on {day}; nothing is spent again; its input has not changed" in again.stderr
+    )
+    people.write_text(people.read_text() + "N11,f,0-14\n")
+    changed = run("run", config, "--out", out)
+    assert (changed.code, changed.stdout) == (0, again.stdout)
+    assert "its input has changed since, and is not read again" in changed.stderr
+    people.unlink()
+    gone = run("run", config, "--out", out)
+    assert gone.code == 0
+    assert "is no longer there to compare" in gone.stderr
+    assert ledger.read_bytes() == before
 
 
 def test_a_stated_total_is_checked(run: Run, config: Path, tmp_path: Path) -> None:

@@ -28,7 +28,8 @@ NOISES = [DiscreteGaussian(4), DiscreteGaussian("1/3"), DiscreteLaplace("3/2"), 
 
 def words_of(text, n):
     bundle = RunKey.for_testing(text).streams(b"").bundle([("tree", "", "q", "m")])
-    return bundle.words(np.zeros(n, dtype=np.int64), np.arange(n))
+    both = [bundle.words(np.zeros(n, dtype=np.int64), np.arange(n) + start) for start in (0, 2**31)]
+    return np.concatenate(both, axis=1)
 
 
 def values(messages, i):

@@ -197,6 +197,7 @@ def test_an_unfinished_release_is_not_evaluated(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unconfined")
 def test_levels_in_several_parts_are_read_as_one(input_folder, evaluation, tmp_path, monkeypatch):
     monkeypatch.setattr(shards, "NUMBERS_PER_SHARD", 20)
     das.run(load(input_folder / "input/config.toml"), out=tmp_path / "out", testing_key="evaluated")

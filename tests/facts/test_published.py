@@ -47,7 +47,7 @@ FIRST = {
         "levels": [{"name": "state", "width": 1}, {"name": "county", "width": 1}, {"name": "block", "width": 3}],
     },
     "schema": {"attribute": [{"name": "grown", "labels": ["minor", "adult", "other"]}]},
-    "input": {"microdata": "first.csv", "dataset": "first"},
+    "input": {"data": "generated", "microdata": "first.csv", "dataset": "first"},
     "strategy": {"geolevels": {"state": "1/6", "county": "1/3", "block": "1/2"}, "queries": {"all": {"detailed": "1"}}},
 }
 

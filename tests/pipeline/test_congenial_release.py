@@ -12,19 +12,16 @@ import pytest
 
 import das
 import das.congenial.family
-import pipelines.run
+import pipelines.confidential_stages
 import pipelines.stages.congenial
-from das.congenial.messages import WindowTooSmall
 from das.demo.starter import write_starter
-from das.errors import BudgetError, ConfigError, UsageError, WindowsTooNarrow
+from das.errors import BudgetError, ConfigError, UsageError
 from das.evaluation.evaluate import evaluate
 from das.plan.plan import Plan
 from das.plan.tree_of_counts import tree_of
 from das.promise.joint import joint_account, read_source
 from das.release.manifest import verify_release
 from das.runner import StageTime, find_runner
-from das.storage.ledger import Ledger
-from das.storage.run_identity import ledger_path
 from pipelines.stages.congenial import Congenial
 
 MIXED = """\
@@ -181,58 +178,78 @@ def test_a_congenial_release_is_accounted_by_itself(release: das.Release, home: 
         joint_account([source, source])
 
 
-def test_a_refusal_stays_charged_and_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_starter(tmp_path / "country")
-    plan, out = congenial(tmp_path / "country"), tmp_path / "out"
-    with monkeypatch.context() as patch:
-        patch.setattr(pipelines.run, "REACHES", (0.5, 1.0))
-        for _ in range(2):  # the same command again is the same run: refused again, charged once
-            with pytest.raises(WindowsTooNarrow, match="stays charged") as caught:
-                das.run(plan, out=out)
-            assert caught.value.exit_code == 4
-            (problem,) = caught.value.problems  # no place and no number: both would be confidential
-            assert not any(character.isdigit() for character in problem.reason)
-    ledger = Ledger.open(ledger_path(plan))
-    assert [entry.kind for entry in ledger.entries()] == ["open", "reserve"]
-    assert ledger.spent("data") == plan.budget
-    assert sorted(path.name for path in (out / "release").iterdir()) == ["facts"]
-    release = das.run(plan, out=out)  # wider windows, the same key, and nothing more to pay
-    assert [entry.kind for entry in ledger.entries()] == ["open", "reserve", "commit"]
-    assert ledger.spent("data") == plan.budget
-    assert verify_release(release.folder) == []
-
-
-def test_a_refused_test_run_was_charged_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipelines.run, "REACHES", (0.5,))
-    with pytest.raises(WindowsTooNarrow, match="charged nothing"):
-        das.run(congenial(home), out=home / "refused", testing_key="one")
-
-
 def test_windows_that_are_too_narrow_at_first_give_the_same_draw(
     release: das.Release, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipelines.run, "REACHES", (0.5, *pipelines.run.REACHES))
+    monkeypatch.setattr(pipelines.confidential_stages, "REACHES", (0.5, *pipelines.confidential_stages.REACHES))
     assert draw(congenial(home), home / "widened", "one").equals(release.counts("village"))
 
 
-def test_a_split_that_is_not_proved_is_no_reason_to_draw_again(
-    home: Path, repeated: Repeated, monkeypatch: pytest.MonkeyPatch
+def test_extended_range_draws_the_same_counts_from_the_same_key(
+    release: das.Release, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wider windows would then depend on what was drawn, and the promised total variation does not cover that."""
-    reaches: list[float] = []
+    """No windows of doubles hold: the run does not refuse, it computes otherwise, with the same words and law."""
+    monkeypatch.setattr(pipelines.confidential_stages, "REACHES", ())
+    assert draw(congenial(home), home / "extended", "one").equals(release.counts("village"))
 
-    def unproved(*arguments: Any, **named: Any) -> None:
-        raise WindowTooSmall("a split loses too much", [1, 2])
 
-    asked_by_roots = repeated.reaches
-    assert asked_by_roots == pipelines.run.REACHES[: len(asked_by_roots)]
-    assert 0 < len(asked_by_roots) < len(pipelines.run.REACHES)
-    monkeypatch.setattr(pipelines.stages.congenial, "Congenial", counting(reaches))
-    monkeypatch.setattr(das.congenial.family, "split", unproved)
-    with pytest.raises(WindowsTooNarrow, match="charged nothing"):
-        das.run(congenial(home), out=home / "unsplit", testing_key="one")
-    assert tuple(reaches) == asked_by_roots
-    assert not (home / "unsplit" / "release" / "counts").exists()
+def test_splits_that_doubles_do_not_prove_are_drawn_all_the_same(
+    release: das.Release, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No error is allowed to doubles, so every split is made in extended range; the draw is the same."""
+    monkeypatch.setattr(das.congenial.family, "_SPLITS_ROUNDED", 0.0)
+    assert draw(congenial(home), home / "unproved", "one").equals(release.counts("village"))
+
+
+CROWD = """\
+[release]
+name = "crowd"
+
+[privacy]
+framework = "pure"
+epsilon = "2"
+
+[input]
+data = "generated"
+microdata = "people.csv"
+
+[geography]
+units = "units.csv"
+levels = [{ name = "state", width = 1 }, { name = "county", width = 1 }, { name = "block", width = 3 }]
+
+[[schema.attribute]]
+name = "sex"
+labels = ["f", "m"]
+
+[strategy.geolevels]
+state = "1/6"
+county = "1/3"
+block = "1/2"
+
+[strategy.queries.all]
+detailed = "1"
+
+[[invariant]]
+query = "total"
+level = "state"
+reason = "law"
+
+[estimate]
+method = "congenial"
+"""
+
+
+def test_data_that_no_doubles_hold_are_published_like_their_neighbours(tmp_path: Path) -> None:
+    """A thousand people in one block of fifty: whether one of them lives elsewhere decides no more than the time."""
+    codes = [f"0{county}{block:03d}" for county in range(5) for block in range(10)]
+    (tmp_path / "units.csv").write_text("geocode\n" + "".join(f"{code}\n" for code in codes))
+    (tmp_path / "crowd.toml").write_text(CROWD)
+    for moved in (0, 1):
+        rows = [(codes[0], "f")] * (1000 - moved) + [(codes[17], "m")] * moved
+        (tmp_path / "people.csv").write_text("geocode,sex\n" + "".join(f"{code},{sex}\n" for code, sex in rows))
+        out = tmp_path / f"out {moved}"
+        find_runner().run(das.load(tmp_path / "crowd.toml"), out, upto="measure", testing_key="one")
+        assert drawn(out, "block")["count"].sum() == 1000
 
 
 def test_what_is_refused_for_public_reasons_is_refused_when_it_is_read(home: Path) -> None:

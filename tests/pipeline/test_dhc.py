@@ -25,6 +25,7 @@ name = "dhc-demo"
 [privacy]
 rho = "24811/5000"
 [input]
+data = "generated"
 microdata = ["people.csv"]
 geocode = "GEOID"
 [geography]
@@ -121,6 +122,7 @@ with = {companions}
 rho = "{rho}"
 unit = "unit"
 [input]
+data = "generated"
 microdata = ["{name}.csv"]
 geocode = "GEOID"
 dataset = "{name}"

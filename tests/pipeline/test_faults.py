@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from conftest import Processes, World
 
 Tree = Callable[[Path], dict[str, str]]
-EMBEDDED = ("--runner=flink", "--job_endpoint=embed", "--environment_type=LOOPBACK", "--environment_config=")
+EMBEDDED = (
+    *("--runner=flink", "--job_endpoint=embed", "--environment_type=LOOPBACK", "--environment_config="),
+    "--trust-network",
+)
 """The runner that talks to Flink, talking to a job server of Beam's own within this process: no Java."""
 SPENT_ONCE = ["open", "reserve", "commit"]
 
@@ -55,6 +58,7 @@ def failing(step: type[beam.DoFn], times: int) -> tuple[Callable[..., Iterator[A
     return done_in_vain, failed
 
 
+@pytest.mark.usefixtures("unconfined")
 @pytest.mark.parametrize(("step", "stage"), [(MeasureShard, "measure"), (WriteShard, "estimate")])
 def test_a_bundle_that_fails_twice_after_it_wrote(
     step: type[beam.DoFn],
@@ -132,9 +136,10 @@ def test_a_disk_that_is_full_when_a_stage_commits(
     command = ["run", starter, "--out", out, "--testing-key", "country"]
     before = (("rename", COMMITS[stage]), ("chmod", COMMITS[stage]))
     process, outputs = processes.start(command, folder=str(out), before=before, number=signal.SIGSTOP)
-    until(lambda: _state(process.pid) in ("T", None))
+    until(lambda: stopped(process.pid) or _state(process.pid) is None)
     fill(ballast)
-    os.kill(process.pid, signal.SIGCONT)
+    for pid in stopped(process.pid):
+        os.kill(pid, signal.SIGCONT)
     ended = processes.end(process, outputs)
     assert ended.code == 6, ended.stderr
     assert "there is no room on the disk" in ended.stderr
@@ -144,6 +149,22 @@ def test_a_disk_that_is_full_when_a_stage_commits(
     assert again.code == 0, again.stderr
     assert tree(out / "release") == tree(country.release)
     assert kinds(starter) == ["testing"]
+
+
+def stopped(root: int) -> list[int]:
+    """Which processes of a run are stopped: the command itself, or one that it started behind the wall."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue  # it has just ended
+        parents[int(path.parent.name)] = int(fields[1])
+
+    def is_of_the_run(pid: int) -> bool:
+        return pid == root or (pid in parents and is_of_the_run(parents[pid]))
+
+    return [pid for pid in parents if is_of_the_run(pid) and _state(pid) == "T"]
 
 
 def fill(ballast: Path) -> None:

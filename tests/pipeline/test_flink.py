@@ -50,8 +50,10 @@ from pathlib import Path
 from pipelines.workers import entry_point
 from pipelines.stages import estimate
 from pipelines.stages import measure
+from pipelines.wall import confinement
 
 ORDERS = Path("@ORDERS@")
+confinement.SCRATCH += (str(ORDERS),)  # or it could not take orders behind the wall
 
 def obedient(kind, process):
     @functools.wraps(process)

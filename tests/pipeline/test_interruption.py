@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 Tree = Callable[[Path], dict[str, str]]
 Before = int | tuple[tuple[str, str], ...]
 TESTING = ("--testing-key", "country")
+INTERRUPTED = 6
 MULTI_PROCESS = ("--", "--runner=multi-process", "--direct_num_workers=2")
 
 MOMENTS: dict[str, tuple[tuple[str, str], ...]] = {
@@ -71,7 +72,8 @@ class Interrupted:
     def check(self, config: Path, out: Path, key: tuple[str, ...], before: Before, verb: str = "run") -> None:
         command = (verb, config, "--out", out, *key)
         killed = self.processes(*command, folder=str(config.parents[1]), before=before)
-        assert killed.code == -signal.SIGKILL, killed.stderr
+        # A process behind the wall may have been killed instead; then the command says that it was interrupted.
+        assert killed.code in (-signal.SIGKILL, INTERRUPTED), killed.stderr
         measurements = out / "release" / "measurements"
         drawn = self.tree(measurements) if measurements.exists() else None
         finished = self.processes(*command)
@@ -128,7 +130,7 @@ def test_killed_before_every_eleventh_change_to_the_disk(
     config = tmp_path / "whole" / "input" / "config.toml"
     job = {"folder": str(tmp_path / "whole"), "log": str(log)}
     assert interrupted.processes("run", config, "--out", tmp_path / "whole" / "out", *key, **job).code == 0
-    changes = len(log.read_text().splitlines())
+    changes = int(log.read_text())
     assert changes > 100
     for number in range(5 * bool(key), changes, 11):
         folder = tmp_path / str(number)

@@ -22,6 +22,7 @@ framework = "zcdp"
 rho = "1/50"
 
 [input]
+data = "generated"
 histograms = ["counts.csv"]
 
 [geography]

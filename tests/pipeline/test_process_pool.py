@@ -10,7 +10,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import apache_beam as beam
 import pytest
+
+from das.errors import Interrupted
+from pipelines.runners import runner_and_options
+from pipelines.runners.preflight import failure_of
 
 TESTING = ("--testing-key", "pool")
 MULTI_PROCESS = ("--", "--runner=multi-process", "--direct_num_workers=2")
@@ -47,8 +52,24 @@ def started(out: Path) -> tuple[list[str], subprocess.Popen[str]]:
     command += ["--people", "4000", *TESTING, *MULTI_PROCESS]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     until(lambda: (out / "release" / ".counts.partial").exists() or process.poll() is not None)
-    until(lambda: len(below(process.pid)) == 3)  # the two, and the one that they were forked from
+    # The process that forks, the driver behind the wall, the process that forks its workers, and the two of them.
+    until(lambda: len(below(process.pid)) == 5)
     return command, process
+
+
+def end(number: int) -> tuple[int, int]:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return number, number
+
+
+def test_a_worker_that_ends_within_a_step_interrupts_the_run() -> None:
+    """Its elements have arrived, so that both of its channels are open when it ends."""
+    runner, options = runner_and_options(MULTI_PROCESS[1:])
+    pipeline = beam.Pipeline(runner=runner, options=options)
+    _ = pipeline | beam.Create(range(4)) | beam.Reshuffle() | beam.Map(end) | beam.GroupByKey() | beam.Map(len)
+    with pytest.raises(RuntimeError) as lost:
+        pipeline.run().wait_until_finish()
+    assert isinstance(failure_of(lost.value), Interrupted)
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ rho = "293764/114921"
 delta = "1/10000000000"
 
 [input]
+data = "public"
 histograms = "{data}"
 geocode = "GEOID"
 ledger = "ledger.sqlite"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from conftest import World
 
 
+@pytest.mark.usefixtures("unconfined")
 def test_a_level_in_pieces(country: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "NUMBERS_PER_SHARD", 40)  # three units of 13 numbers
     monkeypatch.setattr(publish, "ROWS_AT_ONCE", 3)

@@ -153,7 +153,7 @@ def test_a_count_shows_in_no_message_about_it(
 ) -> None:
     if reason is None:
         plant(starter)
-        rows, reason = "N13,f,ancient\n", "'ancient' is not a value of 'age'"
+        rows, reason = "N13,f,ancient\n", "'age' has an unknown value"
         with (starter.parent / file).open("a") as people:
             people.write(rows)
     else:

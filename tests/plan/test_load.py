@@ -257,11 +257,11 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     "preset of no name": (put("strategy.preset", 3), "strategy.preset: there is no preset 3"),
     "geolevels that are no table": (
         put("strategy", {"preset": "pl94-2020", "geolevels": 3}),
-        "strategy.geolevels: Input should be",
+        "strategy.geolevels: must be a table",
     ),
     "queries that are no table": (
         put("strategy", {"preset": "pl94-2020", "geolevels": {"block": 1}, "queries": "all"}),
-        "strategy.queries: Input should be",
+        "strategy.queries: must be a table",
     ),
     "recode that misses a label": (
         put("schema.attribute.2.recodes.grown", {"minor": ["0-17"], "adult": ["18-64"]}),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import das
+from das.accounting.condition import ONE_IS_ENOUGH, Kind
 from das.errors import ConfigError, UsageError
 from das.plan.load import load
 from das.promise.account import account
@@ -83,12 +84,35 @@ def test_a_bound_that_may_bind_is_said_and_costed(country) -> None:
     country.file("beds.csv", "geocode,f\n01001,1\n")
     free, bound = account(country.plan()).sections, account(country.plan(bound=[BED])).sections
     for before, after in zip(free["secrets"], bound["secrets"], strict=True):
-        assert after["status"].startswith("proved where no published bound is tight; otherwise ")
-        assert after["epsilon_where_bounds_bind"] > before["epsilon"]
-        assert bound["effective"][0]["epsilon"] >= after["epsilon_where_bounds_bind"] - 1e-9
-    ages = {row["attribute"]: row["status"] for row in bound["attributes"]}
-    assert ages["age"] == "proved"  # a change of age touches no bound
+        assert before["condition"] is None
+        assert after["condition"]["kind"] == Kind.ALONE
+        assert after["condition"]["otherwise_epsilon"] > before["epsilon"]
+        assert after["condition"]["otherwise_if"] == ""  # the facts nest: one compensating record is enough, proved
+        assert bound["effective"][0]["epsilon"] >= after["condition"]["otherwise_epsilon"] - 1e-9
+    ages = {row["attribute"]: row["condition"] for row in bound["attributes"]}
+    assert ages["age"] is None  # a change of age touches no bound
+    assert bound["effective"][0]["condition"] is None
+    assert bound["a_status"] == "proved"
     assert "bounds on block sex" in bound["effective"][0]["assumptions"][0]
+
+
+def test_bounds_that_cross_say_what_is_assumed(country) -> None:
+    """A bound on sexes and one on ages of a block cross: a(t) may be 3, so nothing hides the assumption."""
+    country.file("beds.csv", "geocode,f\n01001,1\n")
+    country.file("ages.csv", "geocode,0-17\n01001,1\n")
+    ages = {"query": "age", "level": "block", "sense": ">=", "source": "ages.csv"}
+    plan = country.plan(bound=[BED, ages])
+    found = account(plan).sections
+    semi = {row["policy"]: row for row in found["effective"]}["semi"]
+    assert semi["condition"]["kind"] == Kind.ONE_COMPENSATES
+    assert semi["condition"]["otherwise_epsilon"] is None
+    assert all(row["condition"]["otherwise_if"] == ONE_IS_ENOUGH for row in found["secrets"])
+    assert found["a_status"].startswith("assumed: ")
+    # Where the published numbers were looked at, the ball has the radius that they ask for.
+    known = account(plan, known_adjacency=3).sections
+    three = {row["policy"]: row for row in known["effective"]}
+    assert three["semi"]["condition"] is None
+    assert three["semi"]["rho"] == pytest.approx(9 * three["nearest"]["rho"])
 
 
 def test_two_records_of_conditioned_gaussian_noise_are_not_called_proved(country) -> None:
@@ -103,13 +127,14 @@ def test_two_records_of_conditioned_gaussian_noise_are_not_called_proved(country
     semi = {row["policy"]: row for row in found["effective"]}["semi"]
     assert semi["status"] == "conditioning: numerically verified, not proved"
     for row in (*found["secrets"], *found["effective"][1:]):
-        assert row["status"].endswith("if one compensating record suffices; that is numerically verified, not proved")
-        assert row["epsilon_where_bounds_bind"] == semi["epsilon"]
+        assert row["status"] == "proved"
+        assert row["condition"]["otherwise_status"] == "numerically verified, not proved"
+        assert row["condition"]["otherwise_epsilon"] == semi["epsilon"]
     pure = country.plan(
         bound=[BED], strategy=strategy, estimate={"method": "congenial"}, privacy={"framework": "pure", "epsilon": "2"}
     )
     for row in account(pure).sections["secrets"]:
-        assert row["status"].endswith("if one compensating record suffices")  # Theorem 3 holds for every move
+        assert row["condition"]["otherwise_status"] == "proved"  # Theorem 3 holds for every move
 
 
 def test_a_pure_plan_quotes_nothing_that_needs_a_delta(country) -> None:

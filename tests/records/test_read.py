@@ -16,6 +16,7 @@ import pytest
 from das.errors import InputError
 from das.exact import digest_of_input
 from das.plan.plan import Plan
+from das.records import read as reading
 from das.records.read import chunks, fingerprints, input_files, read
 
 Country = Any
@@ -71,15 +72,40 @@ def test_every_kind_of_file_gives_the_same_rows(country: Country, kind: str) -> 
     assert rows(plan_of(country, name)) == TABLE.to_pylist()
 
 
-def test_a_row_group_is_a_piece_that_knows_its_first_row(country: Country) -> None:
-    country.file("people.parquet", parquet(row_group_size=2))
+def test_row_groups_are_gathered_into_pieces_that_know_their_first_row(
+    country: Country, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    country.file("people.parquet", parquet(pa.concat_tables([TABLE] * 3), row_group_size=2))  # 2, 2, 2, 2, 1 rows
     plan = plan_of(country, "people.parquet")
+    monkeypatch.setattr(reading, "CHUNK_ROWS", 4)
     found = chunks(plan)
-    assert [(chunk.name, chunk.group, chunk.first_row) for chunk in found] == [
-        ("people.parquet", 0, 1),
-        ("people.parquet", 1, 3),
+    assert [(chunk.name, chunk.groups, chunk.first_row) for chunk in found] == [
+        ("people.parquet", (0, 1), 1),
+        ("people.parquet", (2, 3), 5),
+        ("people.parquet", (4,), 9),
     ]
-    assert [batch.first_row for chunk in found for batch in read(chunk, plan)] == [1, 3]
+    batches = [batch for chunk in found for batch in read(chunk, plan)]
+    starts = [batch.first_row for batch in batches]
+    assert starts[0] == 1
+    assert all(b - a == batch.table.num_rows for a, b, batch in zip(starts, starts[1:], batches, strict=False))
+    assert pa.concat_tables(batch.table for batch in batches).to_pylist() == TABLE.to_pylist() * 3
+
+
+def test_thousands_of_row_groups_are_read_through_one_opening(
+    country: Country, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = pa.concat_tables([TABLE] * 1000)
+    country.file("people.parquet", parquet(many, row_group_size=1))
+    opened = []
+    plain = pq.ParquetFile
+
+    def opening(*arguments: Any, **options: Any) -> pq.ParquetFile:
+        opened.append(arguments)
+        return plain(*arguments, **options)
+
+    monkeypatch.setattr(pq, "ParquetFile", opening)
+    assert rows(plan_of(country, "people.parquet")) == many.to_pylist()
+    assert len(opened) == 1
 
 
 def test_text_stays_text(country: Country) -> None:

@@ -51,6 +51,8 @@ addEventListener("load", () => {{
       curves: all("path.curve").map((curve) => [box(curve).width, box(curve).height]),
       hidden: all("th, td, dd, li, p").filter((e) => e.innerText.trim() && !box(e).height).map((e) => e.className),
       alert: all("[role=alert]").map((e) => page.defaultView.getComputedStyle(e).backgroundColor),
+      tables: all("table.beliefs, table.quotes, table.families").map((table) => table.scrollWidth),
+      order: all("h2").map((e) => e.id),
       font: page.defaultView.getComputedStyle(page.body).fontSize,
     }};
   }});
@@ -107,8 +109,8 @@ def measured(browse: Callable[[str], Seen], page: str) -> list[dict[str, Any]]:
 def test_it_renders_with_its_charts_and_a_silent_console(browse: Callable[[str], Seen], page: str) -> None:
     seen = browse(page)
     assert seen.console == []
-    assert seen.dom.count('role="img"') == 2
-    assert seen.dom.count("<path") == 4
+    assert seen.dom.count('role="img"') == 3
+    assert seen.dom.count("<path") == 8  # four guesses, four rho
     assert seen.dom.rstrip().endswith("</html>")
     # the parser moved nothing: every element is where it was written
     assert re.findall(r"<(\w+)", seen.dom.replace("<tbody>", "")) == re.findall(r"<(\w+)", page.replace("<tbody>", ""))
@@ -138,15 +140,34 @@ def test_it_fits_a_phone_and_a_desk(
         assert seen["needed"] == seen["width"]
         assert seen["cut"] == []
         assert seen["small"] == 0
-        assert set(seen["hidden"]) <= {"answers", "answers quiet"}
+        narrow = seen["width"] < 500
+        assert set(seen["hidden"]) <= ({"answers", "answers quiet", "number wide"} if narrow else set())
         assert seen["alert"] == []
-        assert len(seen["curves"]) == (4 if name == "full" else 1)
+        assert len(seen["curves"]) == (8 if name == "full" else 1)
         assert all(across > seen["width"] * 0.4 and up > 20 for across, up in seen["curves"])
+        assert all(box <= seen["width"] for box in seen["tables"])
         assert max(seen["bars"]) > 80
     if name == "full":
         costs = [statement["nominal"], statement["tight"], *statement["effective"]]
         ratios = [width / cost["epsilon"] for width, cost in zip(seen["bars"], costs, strict=True)]
         assert max(ratios) == pytest.approx(min(ratios), rel=0.02)
+
+
+def test_each_reader_finds_the_part_and_the_verdict_is_first(browse: Callable[[str], Seen], page: str) -> None:
+    for seen in measured(browse, page):
+        wanted = [
+            "verdict",
+            "promise",
+            "household",
+            "beliefs",
+            "families",
+            "compared",
+            "public",
+            "limits",
+            "budget",
+            "error",
+        ]
+        assert [name for name in seen["order"] if name in wanted] == wanted
 
 
 def test_a_test_run_is_red(browse: Callable[[str], Seen], bare: dict[str, Any], plan: dict[str, Any]) -> None:

@@ -191,6 +191,33 @@ def test_data_sets_are_apart_and_names_may_be_any_language(ledger: Ledger) -> No
     assert ledger.verify() == []
 
 
+def test_times_never_run_backwards_and_a_wrong_clock_is_not_hidden(ledger: Ledger) -> None:
+    reserve(ledger, "a", time="2026-05-03T12:00:00Z")
+    late = ledger.commit("a", time="1970-01-01T00:00:07+00:00")
+    assert late.time == "2026-05-03T12:00:00Z"
+    assert late.note == "(the clock said 1970-01-01T00:00:07+00:00)"
+    assert reserve(ledger, "b", note="release x", time="2026-05-03T11:59:59Z").note.startswith("release x (the clock ")
+    assert reserve(ledger, "c", Fraction(1, 2), note="on", time="2026-05-03T12:00:00+00:00").note == "on"
+    assert reserve(ledger, "b", time="1999-01-01T00:00:00Z").seq == 4, (
+        "a resumed run is the same, whatever the clock says"
+    )
+    moments = [entry.time[:19] for entry in ledger.entries()]
+    assert moments == sorted(moments)
+    assert ledger.verify() == []
+
+
+def test_what_would_be_refused_is_known_without_a_charge(ledger: Ledger) -> None:
+    run = {"dataset": "pl94", "framework": "zcdp", "total": Fraction(5, 2), "run_id": "a"}
+    ledger.try_reserve(amount=Fraction(5, 2), **run)  # type: ignore[arg-type]
+    reserve(ledger, "first", Fraction(2))
+    before = ledger.entries()
+    for change in ({"amount": Fraction(1)}, {"total": Fraction(3)}, {"framework": "pure"}):
+        with pytest.raises(BudgetError):
+            ledger.try_reserve(**run | {"amount": Fraction(1, 2)} | change)  # type: ignore[arg-type]
+    ledger.try_reserve(amount=Fraction(1, 2), **run)  # type: ignore[arg-type]
+    assert ledger.entries() == before
+
+
 # -- a model -----------------------------------------------------------------------------------------------------------
 
 

@@ -184,6 +184,7 @@ def test_damage_is_found(folder: Path, damage: Callable[[Path], object], name: s
 
 
 def test_modes_do_not_depend_on_the_umask(tmp_path: Path, umask: int) -> None:
+    tmp_path.chmod(0o755)
     for mode in (0o700, 0o755):
         folder = tmp_path / f"{mode:o}"
         with Staging(folder, mode=mode) as staging:
@@ -199,9 +200,22 @@ def test_modes_do_not_depend_on_the_umask(tmp_path: Path, umask: int) -> None:
 
 
 def test_a_file_has_the_mode_that_was_asked_for(tmp_path: Path, umask: int) -> None:
+    tmp_path.chmod(0o755)
     for mode in (0o600, 0o644, 0o400):
         write_atomically(tmp_path / "a", b"abc", mode=mode)
         assert mode_of(tmp_path / "a") == mode
+
+
+def test_nothing_is_open_to_more_people_than_the_folder_it_lies_in(tmp_path: Path, umask: int) -> None:
+    """So one decision, the mode of ``release/``, holds for every file, whichever process writes it."""
+    make_private(tmp_path / "release")
+    write_atomically(tmp_path / "release" / "a", b"abc", mode=0o644)
+    with Staging(tmp_path / "release" / "tables", mode=0o755) as staging:
+        staging.write("below/b", b"")
+        (staging.partial / "foreign").touch(mode=0o666)
+        staging.commit({})
+    for path in (tmp_path / "release").rglob("*"):
+        assert mode_of(path) == (0o700 if path.is_dir() else 0o600), path
 
 
 # -- killed, starved, raced --------------------------------------------------------------------------------------------
@@ -372,10 +386,14 @@ def test_every_rename_follows_a_flush_of_what_it_names_and_precedes_one_of_its_f
     def traced(name: str) -> None:
         function: Callable[..., Any] = getattr(os, name)
 
-        def call(*arguments: Any) -> None:
-            source = os.fstat(arguments[0]).st_ino if name == "fsync" else os.stat(arguments[0]).st_ino
-            parent = 0 if name == "fsync" else os.stat(Path(arguments[1]).parent).st_ino
-            function(*arguments)
+        def call(*arguments: Any, src_dir_fd: int | None = None, dst_dir_fd: int | None = None) -> None:
+            if name == "fsync":
+                function(*arguments)
+                trace.append((name, os.fstat(arguments[0]).st_ino, 0))
+                return
+            source = os.stat(arguments[0], dir_fd=src_dir_fd).st_ino
+            parent = os.stat(Path(arguments[1]).parent, dir_fd=dst_dir_fd).st_ino
+            function(*arguments, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
             trace.append((name, source, parent))
 
         monkeypatch.setattr(os, name, call)
@@ -417,20 +435,32 @@ def test_forgetting_flushes_before_it_unlinks(tmp_path: Path, monkeypatch: pytes
 
 
 def test_forgetting_overwrites_in_place(tmp_path: Path) -> None:
-    key, seen_by_another_link = tmp_path / "run.key", tmp_path / "link"
-    secret = bytes(range(256)) * 5000
+    key, secret = tmp_path / "run.key", bytes(range(256)) * 5000
     write_atomically(key, secret)
-    os.link(key, seen_by_another_link)
-    secure_delete(key)
+    with key.open("rb") as held:
+        secure_delete(key)
+        left = held.read()
     assert not key.exists()
-    left = seen_by_another_link.read_bytes()
     assert len(left) == len(secret)
     assert sum(a == b for a, b in zip(left, secret, strict=True)) < len(secret) / 100  # by chance, 1 in 256
     secure_delete(key)
-    key.symlink_to(seen_by_another_link)
-    with pytest.raises(OSError, match="symbolic link"):
+    other = tmp_path / "other"
+    other.write_bytes(secret)
+    key.symlink_to(other)
+    with pytest.raises(UsageError, match="symbolic link"):
         secure_delete(key)
-    assert seen_by_another_link.read_bytes() == left
+    assert other.read_bytes() == secret
+
+
+def test_a_file_with_a_second_name_is_removed_and_not_overwritten(tmp_path: Path) -> None:
+    """To overwrite it would destroy what may be another's; that it can still be read is said, and where."""
+    key, other = tmp_path / "run.key", tmp_path / "theirs"
+    other.write_bytes(b"precious")
+    os.link(other, key)
+    with pytest.raises(UsageError, match=f"second name.*-inum {other.stat().st_ino}"):
+        secure_delete(key)
+    assert not key.exists()
+    assert other.read_bytes() == b"precious"
 
 
 def test_the_hash_is_sha256(tmp_path: Path) -> None:

@@ -1,0 +1,58 @@
+"""Conditions as footnotes: each is said once below a table, and every number that has it carries its mark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from das.accounting.condition import Condition, Kind
+from das.accounting.quote import Quote
+
+__all__ = ["Footnotes"]
+
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Footnotes:
+    """The different conditions of some numbers; the number that holds otherwise stands beside each number itself.
+
+    Examples
+    --------
+    >>> condition = Condition(kind=Kind.ALONE, words="if the change alone keeps every bound", otherwise=2.0)
+    >>> quote = Quote(group="nominal", about={}, epsilon=1.0, status="proved", condition=condition)
+    >>> notes = Footnotes.of([quote])
+    >>> notes.mark(quote), notes.texts
+    ('1', ('if the change alone keeps every bound; otherwise the number under "otherwise" (proved)',))
+    """
+
+    numbers: Mapping[Key, int]
+
+    @classmethod
+    def of(cls, quotes: Iterable[Quote]) -> Footnotes:
+        """Number the conditions in the order in which they come up."""
+        found = dict.fromkeys(_key(quote.condition) for quote in quotes if quote.condition)
+        return cls({key: number for number, key in enumerate(found, 1)})
+
+    def mark(self, quote: Quote) -> str:
+        """Give the mark of a number; empty where it has no condition."""
+        return str(self.numbers[_key(quote.condition)]) if quote.condition else ""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The footnotes, in the order of their marks."""
+        return tuple(_text(key) for key in self.numbers)
+
+
+def _key(condition: Condition) -> Key:
+    known = "" if condition.otherwise is None else "known"
+    return condition.kind, condition.words, known, condition.otherwise_status, condition.otherwise_if
+
+
+def _text(key: Key) -> str:
+    kind, words, known, status, assumed = key
+    if kind == Kind.FACTS_IGNORED:
+        return words
+    if not known:
+        return f"{words}; otherwise nothing is claimed"
+    return f'{words}; otherwise the number under "otherwise" ({status}{f", if {assumed}" if assumed else ""})'

@@ -1,0 +1,191 @@
+"""The stages after the wall: from what the mechanism released and the public facts, and from nothing else.
+
+They run in a process of their own, which the kernel keeps from every confidential file
+(:mod:`pipelines.wall.confinement`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+import apache_beam as beam
+
+from das.errors import BudgetError, Problem, UsageError
+from das.exact import digest_of
+from das.plan.plan import Plan
+from das.release.finish import is_finished, write_statement
+from das.runner import Progress, StageTime, Stopwatch
+from das.storage.files import sha256_file
+from das.storage.layout import ReleaseFolder
+from das.storage.run_identity import RunRecord
+from das.storage.staging import Staging, committed, verify
+from pipelines.elements.context import WorkerContext
+from pipelines.runners import is_multi_process
+from pipelines.runners.preflight import beam_silenced
+from pipelines.stage_runner import PUBLIC, StageRunner, require_unchanged, require_written
+from pipelines.stages.estimate import DownSweep
+from pipelines.stages.publish import PublishRecords, PublishTable, table_tasks
+from pipelines.wall.confinement import KINDS, Confinement, Wall, weakest
+from pipelines.workers import process_pool
+from pipelines.workers.forking import ForkServer
+
+__all__ = ["PublicStages", "PublicWork", "run_public_stages"]
+
+
+@dataclass(frozen=True, slots=True)
+class PublicWork:
+    """All that crosses the wall: what is to be done, and what may be published about the run.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan.
+    release : ReleaseFolder
+        Where measurements and facts are read and everything else is written.
+    options : tuple of str
+        Beam's.
+    stages : tuple of str
+        Which stages to run.
+    seeded : bool
+        Whether noise came from a testing key.
+    record : RunRecord or None
+        What the statement publishes about the run; None if the statement is not to be written.
+    """
+
+    plan: Plan
+    release: ReleaseFolder
+    options: tuple[str, ...]
+    stages: tuple[str, ...]
+    seeded: bool
+    record: RunRecord | None
+
+
+def run_public_stages(work: PublicWork, confinement: Confinement, *, progress: Progress, stopwatch: Stopwatch) -> None:
+    """Confine this process for good, then run the stages; called in a process that does nothing else."""
+    wall = confinement.enforce()
+    if is_multi_process(work.options):
+        process_pool.use(ForkServer.forked())  # its workers are as confined as this process
+    options = [*work.options]
+    if confinement.network:  # workers of a cluster confine themselves, by the same means
+        options.append(f"--das_confinement={json.dumps(confinement.to_json() | {'kind': wall.kind})}")
+    with beam_silenced():
+        stages = PublicStages(work, options, confinement, wall, progress)
+        for stage in work.stages:
+            begun = perf_counter()
+            getattr(stages, stage)()
+            stopwatch(StageTime(stage=stage, seconds=perf_counter() - begun, **stages.spent.pop(stage, {})))
+
+
+class PublicStages(StageRunner):
+    """``estimate``, ``publish`` and ``report``. Each asks first whether it already happened."""
+
+    def __init__(
+        self, work: PublicWork, options: Sequence[str], confinement: Confinement, wall: Wall, progress: Progress
+    ) -> None:
+        super().__init__(work.plan, work.release, options, progress)
+        self.seeded, self.record, self.confinement, self.wall = work.seeded, work.record, confinement, wall
+
+    def estimate(self) -> None:
+        """Conforming integer counts, from measurements and facts alone; a congenial draw has them already."""
+        release = self.release
+        if not self.plan.mechanism_stage.measures and committed(release.counts):
+            return
+        measured, facts = committed(release.measurements), committed(release.facts)
+        if measured is None or facts is None:
+            raise UsageError(Problem(str(release.path.parent), "holds no measurements", "run `das measure` first"))
+        _require_declared(release.facts, measured["facts_digest"])
+        key = digest_of(
+            {"measured": measured["files"], "facts": facts["files"], "how": self.plan.settings.estimate.model_dump()}
+        )
+        if self.happened(release.counts, key):
+            return
+        require_unchanged(release.measurements)
+        self.remove(release.estimates)
+        full = self.plan.settings.estimate.information == "full"
+        with ExitStack() as stack:
+            counts = stack.enter_context(Staging(release.counts, mode=PUBLIC))
+            estimates = stack.enter_context(Staging(release.estimates, mode=PUBLIC)) if full else None
+            work = WorkerContext(self.plan, release.facts / "spine.parquet", counts.partial)
+            sweep = DownSweep(work, release, estimates.partial if estimates else None)
+
+            def build(pipeline: beam.Pipeline) -> None:
+                _ = pipeline | sweep
+
+            shards = work.all_shards()
+            self.execute("estimate", (counts.partial,), build, shards=2 * len(shards))
+            require_written([shard.path(counts.partial) for shard in shards])
+            if estimates:
+                require_written([shard.path(estimates.partial) for shard in shards])
+                estimates.commit({"stage": "estimates", "key": key})
+            counts.commit({"stage": "estimate", "key": key, "wall": self.wall.to_json()})
+
+    def publish(self) -> None:
+        """Tables and records, from the counts alone."""
+        release = self.release
+        counted = committed(release.counts)
+        if counted is None:
+            raise UsageError(Problem(str(release.path.parent), "holds no counts", "run `das estimate` first"))
+        settings = self.plan.settings
+        areas = [[a.model_dump(), sha256_file(self.plan.folder / a.file)] for a in settings.geography.areas]
+        how = settings.output.model_dump(mode="json")
+        key = digest_of({"counts": counted["files"], "areas": areas, "how": how})
+        if self.happened(release.tables, key) and self.happened(release.microdata, key):
+            return
+        require_unchanged(release.counts)
+        for folder in (release.tables, release.microdata):
+            self.remove(folder)
+        with Staging(release.tables, mode=PUBLIC) as tables, Staging(release.microdata, mode=PUBLIC) as microdata:
+            spine_path = release.facts / "spine.parquet"
+            tabulating = WorkerContext(self.plan, spine_path, tables.partial)
+            listing = WorkerContext(self.plan, spine_path, microdata.partial)
+            tasks = table_tasks(self.plan)
+            leaves = list(listing.shards(self.plan.levels[-1])) if self.plan.settings.output.microdata else []
+
+            def build(pipeline: beam.Pipeline) -> None:
+                steps = (
+                    ("tables", tasks, PublishTable(tabulating, release)),
+                    ("records", leaves, PublishRecords(listing, release, seeded=self.seeded)),
+                )
+                for name, work, step in steps:
+                    spread = pipeline | name >> beam.Create(work) | f"spread {name}" >> beam.Reshuffle()
+                    _ = spread | f"write {name}" >> beam.ParDo(step)
+
+            self.execute("publish", (tables.partial, microdata.partial), build, shards=len(tasks) + len(leaves))
+            require_written([tables.partial / f"{task.file_name(self.plan)}.parquet" for task in tasks])
+            microdata.commit({"stage": "microdata", "key": key})
+            tables.commit({"stage": "tables", "key": key, "wall": self.wall.to_json()})
+
+    def report(self) -> None:
+        """Config, statement and manifest; a release that is complete and unchanged stays as it is."""
+        if not is_finished(self.plan, self.release):
+            if self.record is None:
+                raise ValueError("the statement needs the record of the run")
+            wall = weakest([self.wall, *map(_wall_of, (self.release.counts, self.release.tables))])
+            words = wall.to_json() | {"words": wall.words}
+            public = self.confinement.public
+            write_statement(self.plan, self.release, self.record, public_files=public, wall=words)
+
+
+def _wall_of(folder: Path) -> Wall:
+    """The wall behind which a stage was done, from its record; a mechanism's own counts were drawn before it."""
+    kept = (committed(folder) or {}).get("wall")
+    return Wall(kept["enforced_by"], kept["version"]) if kept else Wall(KINDS[0])
+
+
+def _require_declared(folder: Path, facts_digest: str) -> None:
+    """Refuse to post-process with anything but the facts that were declared when the measurements were made.
+
+    The accountant's numbers hold given exactly these facts (Gong & Meng 2020; Cho & Awan 2024): an estimator that
+    read another would be a second, unaccounted release.
+    """
+    changed = verify(folder)
+    if not changed and digest_of((committed(folder) or {})["files"]) != facts_digest:
+        changed = [Problem(str(folder), "holds other facts than those declared with the measurements")]
+    if changed:
+        remedy = "restore the folder; estimation may read only declared facts"
+        raise BudgetError(Problem(problem.where, problem.reason, remedy) for problem in changed)

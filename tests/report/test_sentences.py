@@ -1,0 +1,135 @@
+"""Sentences of the statement that must be theorems: each with the reason why another wording was false."""
+
+from __future__ import annotations
+
+import math
+import re
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scipy.special import ndtr
+
+from das.accounting.conversion import gdp_epsilon_upper
+from das.errors import ConfigError
+from das.plan.geography import spine_of
+from das.promise.account import account
+from das.promise.joint import joint_account, read_source
+from das.promise.statement import statement_of
+from das.report.account_text import account_text
+from das.report.privacy import render_privacy
+from das.report.text import summary
+
+NOTES = Path(__file__).resolve().parents[2] / "das" / "accounting"
+TOTAL = {"query": "total", "level": "state", "reason": "seats"}
+BED = {"query": "sex", "level": "block", "sense": ">=", "source": "beds.csv"}
+AGES = {"query": "age", "level": "block", "sense": ">=", "source": "ages.csv"}
+PRESENCE = {"framework": "zcdp", "rho": "1", "neighbours": "add-remove"}
+
+
+def rendered(country: Any, **sections: Any) -> tuple[dict[str, Any], str, str]:
+    """Statement, page without its markup, and the text after a run."""
+    plan = country.plan(**sections)
+    spine = spine_of(plan)
+    statement = statement_of(plan, account(plan, spine), facts_digest="", charged=plan.budget, seeded=False)
+    page = " ".join(re.sub(r"<[^>]+>", " ", render_privacy(statement, plan.to_json()).split("</style>")[1]).split())
+    return statement, page, summary(statement, Path("out"))
+
+
+def test_delta_is_added_and_no_exception(country: Any) -> None:
+    _, page, text = rendered(country, invariant=[TOTAL])
+    for said in (page, text):
+        assert "as probable under the one as under the other, plus at most 1" in said.replace("\n           ", " ")
+        assert not re.search("except with probability|remaining probability|apart from", said)
+
+
+@pytest.mark.parametrize(("rho", "factor"), [(0.1, 2.0), (0.0001, 50.0)])
+def test_except_with_probability_delta_would_be_false(rho: float, factor: float) -> None:
+    """The loss of Gaussian noise exceeds epsilon with a probability many times delta at small rho."""
+    mu, delta = math.sqrt(2 * rho), 1e-10
+    epsilon = gdp_epsilon_upper(mu, Fraction(delta))
+    assert ndtr(mu / 2 - epsilon / mu) > factor * delta
+
+
+def test_nominal_says_that_public_facts_are_ignored(country: Any) -> None:
+    statement, page, text = rendered(country, invariant=[TOTAL])
+    assert statement["nominal"]["condition"]["kind"] == "public facts ignored"
+    assert "nominal epsilon: public facts ignored" in page
+    nominal = next(line for line in text.splitlines() if line.startswith("Nominal"))
+    assert "as if nothing were public" in nominal
+    assert "agree on all that is public" not in nominal
+    free, _, _ = rendered(country)
+    assert free["nominal"]["condition"] is None  # without facts it is the promise itself
+
+
+def test_tight_stands_beside_its_own_rho(country: Any) -> None:
+    """In a geography of one state a change of one record is not seen by the state's total, which the plan pays for."""
+    country.file("units.csv", "geocode\n01001\n01002\n02001\n")
+    plan = country.plan(invariant=[TOTAL])
+    found = account(plan, spine_of(plan))
+    tight = found.sections["tight"]
+    assert tight["rho"] < found.nominal["rho"]
+    assert tight["epsilon"] <= tight["zcdp_epsilon"] < found.nominal["epsilon"]
+    rows = account_text(found.nominal, found.sections).splitlines()
+    nominal, exact = rows[1], rows[2]
+    assert f"{tight['rho']:.4f}" in exact
+    assert nominal[82:92].strip() == ""  # no tight number beside the nominal rho
+
+
+def test_known_counts_are_said(country: Any) -> None:
+    statement, _, _ = rendered(country, invariant=[TOTAL])
+    plan = country.plan(invariant=[TOTAL])
+    known = {"of": 2_000_000, "structural": 1_000, "empty": 1_600_000, "exact": 7}
+    page = render_privacy(statement | {"known_cells": known, "pinned_cells": 1_600_007}, plan.to_json())
+    assert "1,600,000 more are known to be zero from the facts above" in page
+    assert "1,000 are zero by definition" in page
+    assert "<p>None.</p>" not in page
+
+
+def test_presence_beside_a_bound_is_compared_within_the_bound(country: Any) -> None:
+    country.file("beds.csv", "geocode,f\n01001,1\n")
+    statement, page, text = rendered(country, privacy=PRESENCE, bound=[BED])
+    (entry,) = statement["effective"]
+    assert entry["condition"]["words"] == "if the record's presence and its absence both keep every published bound"
+    assert entry["condition"]["otherwise_epsilon"] > entry["epsilon"]
+    shown = f"{math.ceil(entry['condition']['otherwise_epsilon'] * 1000) / 1000:.3f}"
+    assert shown in page
+    assert shown in text
+
+
+def test_presence_beside_bounds_that_cross_is_refused_with_the_pair(country: Any) -> None:
+    country.file("beds.csv", "geocode,f\n01001,1\n")
+    country.file("ages.csv", "geocode,0-17\n01001,1\n")
+    with pytest.raises(ConfigError, match=r"they are published, and the same data without that record are refused"):
+        country.plan(privacy=PRESENCE, bound=[BED, AGES])
+
+
+def test_several_releases_of_presence_are_accounted_as_presence(country: Any) -> None:
+    names = [country.write(country.config(release={"name": n}, privacy=PRESENCE), f"{n}.toml") for n in ("one", "two")]
+    together = joint_account([read_source(str(name)) for name in names])
+    (entry,) = together.sections["effective"]
+    assert entry["policy"] == "unconstrained"
+    assert entry["rho"] == pytest.approx(2.0)
+    assert entry["epsilon"] == pytest.approx(together.nominal["epsilon"])
+    assert "policy semi" not in account_text(together.nominal, together.sections)
+
+
+def test_the_note_on_conditioning_agrees_with_the_theorem() -> None:
+    rows = [
+        line for line in (NOTES / "conditioning.md").read_text().splitlines() if line.startswith("| discrete Gaussian")
+    ]
+    tree = next(row for row in rows if "(a tree)" in row)
+    assert "every secret" in tree
+    assert "**proved**" in tree
+    unproved = [row for row in rows if "not proved" in row]
+    assert len(unproved) == 1
+    assert "orders that are not integers" in unproved[0]
+    assert "for every move |" not in unproved[0]
+
+
+def test_that_a_release_exists_is_an_output(country: Any) -> None:
+    _, page, text = rendered(country)
+    assert "That a release exists. This is an output, too." in page
+    assert "where the data break a published bound" in page
+    assert "That this release exists is an output, too" in text
