@@ -25,6 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("das.evaluation", "das.check"),
     ("das.bench", "das.api"),
     ("das",),
+    ("das.commands",),
     ("das.cli",),
     ("pipelines.elements", "pipelines.wall"),
     ("pipelines.workers",),

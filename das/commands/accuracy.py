@@ -1,0 +1,86 @@
+"""Commands that measure: `evaluate`, `simulate`, `compare`, `bench`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+
+from das.bench import NAMES
+from das.bench import measure as measure_bench
+from das.commands.shared import as_json, beam_options, load_plan, print_json, run_folder
+
+__all__ = ["COMMANDS"]
+
+
+@click.command("evaluate")
+@run_folder
+@as_json
+def evaluate_(folder: Path, as_json: bool) -> None:
+    """Compare a release with the truth; needs the confidential folder, and writes into it alone."""
+    from das.evaluation.evaluate import evaluate, evaluation_text
+
+    found = evaluate(folder)
+    print_json(found) if as_json else click.echo(evaluation_text(found))
+
+
+@click.command("simulate")
+@click.argument("configs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--runs", type=click.IntRange(min=1), default=10, show_default=True)
+@click.option(
+    "--information", multiple=True, type=click.Choice(["full", "level"]), help="Compare these; give it twice."
+)
+@as_json
+def simulate_(configs: tuple[Path, ...], runs: int, information: tuple[str, ...], as_json: bool) -> None:
+    """Repeat a release on data that need no protection, and measure its accuracy; several configs are compared."""
+    from das.evaluation.simulate import compare, comparison_text
+    from das.report.progress import progress_on_stderr
+
+    plans = {str(path): load_plan(path) for path in configs}
+    if information:
+        plans = {f"{name}, {kind}": plan.with_information(kind) for name, plan in plans.items() for kind in information}
+    with TemporaryDirectory(prefix="das-simulate-") as workdir, progress_on_stderr() as progress:
+        found = compare(plans, runs, workdir=Path(workdir), progress=progress)
+    print_json(found) if as_json else click.echo(comparison_text(found))
+
+
+@click.command("compare")
+@click.argument("source", required=False, type=click.Path(path_type=Path), metavar="[CONFIG|DIR]")
+@click.option("--out", type=click.Path(path_type=Path), help="Write the comparison as one page (HTML).")
+@click.option("--epsilon", help="The effective epsilon that all are matched to.  [default: the plan's own; without: 1]")
+@click.option("--runs", type=click.IntRange(min=2), help="Runs of each contender.  [default: 5; without a config: 300]")
+@as_json
+@beam_options
+def compare_(
+    source: Path | None, out: Path | None, epsilon: str | None, runs: int | None, as_json: bool, beam: tuple[str, ...]
+) -> None:
+    """Compare raw noise, least squares and conditioned noise at the same effective privacy.
+
+    Without an argument on an example table; with a CONFIG on its own data, which should need no protection, because
+    distances from the truth have none; with the DIR of a run on that run's data, into its confidential folder alone.
+    """
+    from das.evaluation.compare import compare
+    from das.report.progress import progress_on_stderr
+
+    with progress_on_stderr() as progress:
+        found, text = compare(source, out=out, epsilon=epsilon, runs=runs, options=beam, progress=progress)
+    print_json(found) if as_json else click.echo(text)
+
+
+@click.command()
+@click.argument("name", type=click.Choice(NAMES))
+@click.option("--blocks", type=click.IntRange(min=1), help="Size of the generated state (for `state`).")
+@as_json
+@beam_options
+def bench(name: str, blocks: int | None, as_json: bool, beam: tuple[str, ...]) -> None:
+    """Measure this project against a peer, in one process and one run."""
+    found = measure_bench(name, blocks=blocks, options=beam)
+    if as_json:
+        print_json(found)
+        return
+    for row in found if isinstance(found, list) else [found]:
+        click.echo("  ".join(f"{key} {value}" for key, value in row.items() if key != "details"))
+
+
+COMMANDS: tuple[click.Command, ...] = (evaluate_, simulate_, compare_, bench)

@@ -1,0 +1,131 @@
+"""Commands before and between releases: `check`, `plan`, `account`, `ledger`, `presets`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from das.commands.shared import as_json, config_file, load_plan, print_json, run_folder
+from das.errors import Problem, UsageError
+
+__all__ = ["COMMANDS"]
+
+
+@click.command("check")
+@config_file
+@as_json
+def check_(config: Path, as_json: bool) -> None:
+    """Validate config, geography, inputs and feasibility; report every problem; spend nothing."""
+    from das.check import check
+
+    found = check(load_plan(config))
+    if as_json:
+        print_json(found)
+        return
+    for line in found["lines"]:
+        click.echo(line)
+
+
+@click.command("plan")
+@config_file
+@click.option("--scale", is_flag=True, help="Project time, memory and cost of a national run instead.")
+@click.option("--workers", type=click.IntRange(min=1), help="With --scale: worker processes.  [default: 1]")
+@click.option("--blocks", type=click.IntRange(min=10), help="With --scale: leaves of the spine.  [default: 5900000]")
+@click.option(
+    "--measured",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    multiple=True,
+    help="With --scale: what `das bench state --json` printed, instead of measuring now; give it twice.",
+)
+@as_json
+def plan_(
+    config: Path, scale: bool, workers: int | None, blocks: int | None, measured: tuple[Path, ...], as_json: bool
+) -> None:
+    """Show noise, expected error and cost per geolevel and query; read no record."""
+    from das.plan.tree_of_counts import tree_of
+    from das.promise.account import account
+    from das.promise.product import product_of
+    from das.report.account_text import account_text
+    from das.report.verdict import verdict_text
+
+    plan = load_plan(config)
+    if scale:
+        from das.bench.forecast import NATION, measure_states, project, read_measured
+
+        runs = [read_measured(path) for path in measured] or measure_states()
+        projected = project(plan, runs, blocks=blocks or NATION, workers=workers or 1)
+        if as_json:
+            print_json(projected.to_json())
+        else:
+            click.echo(projected.text())
+        return
+    if workers or blocks or measured:
+        given = "--workers" if workers else "--blocks" if blocks else "--measured"
+        raise UsageError(Problem(given, "means nothing to `das plan` by itself", "use it with --scale"))
+    accounted, product = account(plan), product_of(plan)
+    if as_json:
+        print_json(plan.to_json() | accounted.sections | ({"product": product.to_json()} if product else {}))
+        return
+    joint = f"\n{product.text()}" if product else ""
+    if plan.mechanism_stage.sampler:
+        joint += f"\ncongenial: counts form a tree (laminar): {tree_of(plan).explain()}"
+    relation = {"unit": plan.settings.privacy.unit, "kind": str(plan.settings.privacy.neighbours)}
+    verdict = "\n".join([*verdict_text({"relation": relation, **accounted.sections}), ""])
+    table = f"{verdict}\n{account_text(accounted.nominal, accounted.sections)}"
+    click.echo(f"{plan.explain()}{joint}\n\n{table}\n\nNothing was read of the records, nothing was spent.")
+
+
+@click.command("account")
+@click.argument("sources", nargs=-1, required=True)
+@click.option("--html", type=click.Path(path_type=Path), help="Write the account as a page (of one plan or release).")
+@as_json
+def account_(sources: tuple[str, ...], html: Path | None, as_json: bool) -> None:
+    """Account a plan (a config or a preset) or finished releases; several are accounted together."""
+    from das.promise.joint import joint_account, read_source, write_account_page
+    from das.promise.product import product_of
+    from das.report.account_text import account_text
+
+    read = [read_source(name) for name in sources]
+    accounted = joint_account(read)
+    product = product_of(read[0].plan) if len(read) == 1 else None
+    if html is not None:
+        write_account_page(read, accounted, html)
+    if as_json:
+        joint = {"product": product.to_json()} if product else {}
+        print_json({"nominal": accounted.nominal, **accounted.sections, **joint})
+    else:
+        names = " + ".join(source.plan.name for source in read)
+        click.echo(f"{names}\n\n{account_text(accounted.nominal, accounted.sections)}")
+        if product:
+            click.echo(product.text())
+
+
+@click.command()
+@run_folder
+@click.option("--verify", is_flag=True, help="Check the hash chain, its witnesses, and the release's entry.")
+@click.option("--raise-to", metavar="TOTAL", help="Raise what may ever be spent on the data set, for example 7/2.")
+@click.option("--accept-loss", is_flag=True, help="Go on although entries are gone; what they charged stays charged.")
+@click.option("--distinct-from", metavar="NAME", help="These are other people than those of the data set NAME.")
+@click.option("--reason", help="Why a person decided so; it is recorded, and published with later releases.")
+@as_json
+def ledger(folder: Path, verify: bool, as_json: bool, **decision: Any) -> None:
+    """Show what has been spent on this data, by which release; record a person's decision about it."""
+    from das.storage.ledger_view import Decision, ledger_of, ledger_text, rows_of
+
+    book, guard = ledger_of(folder, verify=verify, decision=Decision(**decision))
+    shown = (rows_of if as_json else ledger_text)(book, guard, verified=verify)
+    print_json(shown) if as_json else click.echo(shown)
+
+
+@click.command("presets")
+def presets_() -> None:
+    """List the shipped presets, for ``preset = ...`` in a config."""
+    from das.plan import presets
+
+    for name in presets.names():
+        click.echo(f"{name:<26}{presets.read(name).get('source', '')}")
+
+
+COMMANDS: tuple[click.Command, ...] = (check_, plan_, account_, ledger, presets_)
