@@ -12,6 +12,13 @@ if TYPE_CHECKING:
 __all__ = ["plan_json", "plan_text"]
 
 
+_SHARING = (
+    "               On two real states the average error was 0.5 to 2.7 % lower; small groups that live together lost",
+    "               more: 5 people in one block 38 % of their count in its block group, instead of 16 % without.",
+)
+"""What the sharing prior does, measured; said wherever it was chosen."""
+
+
 def plan_json(plan: Plan) -> dict[str, Any]:
     """Describe the plan for machines: ``das plan --json``."""
     return {
@@ -41,6 +48,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "invariants": [{"level": i.level, "query": i.query.name, "reason": i.reason} for i in plan.invariants],
         "bounds": [{"level": b.level, "query": b.query.name, "sense": b.sense} for b in plan.bounds],
         "published": [{"level": p.level, "query": p.query.name, "source": p.source} for p in plan.published],
+        "prior": plan.settings.estimate.prior,
         "passes": {level: [list(each) for each in plan.passes(level)] for level in plan.levels},
     }
 
@@ -80,6 +88,11 @@ def plan_text(plan: Plan) -> str:
     for zero in plan.schema.structural_zeros:
         lines.append(f"impossible:    {zero.name}")
     lines += _order(plan)
+    if plan.settings.estimate.prior == "sharing":
+        lines += [
+            "prior:         sharing, which assumes that few people of a kind live as similar people do.",
+            *_SHARING,
+        ]
     lines.append(f"plan digest {plan.digest[:16]}")
     return "\n".join(lines)
 

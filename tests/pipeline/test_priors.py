@@ -14,17 +14,20 @@ if TYPE_CHECKING:
 
 
 def test_priors_move_counts_alone(town: World, tmp_path: Path) -> None:
-    """The town was released with the default prior; the same demo, with the same key, without a prior."""
-    assert town.plan.settings.estimate.prior == "sharing"
-    config = write_demo(tmp_path / "none", blocks=60, people=800)
-    config.write_text(f'{config.read_text()}\n[estimate]\nprior = "none"\n')
-    find_runner().run(load(config), tmp_path / "none", upto="estimate", testing_key="town")
-    without = tmp_path / "none" / "release"
+    """The town was released without a prior, the default; the same demo, with the same key, with the sharing prior."""
+    assert town.plan.settings.estimate.prior == "none"
+    config = write_demo(tmp_path / "sharing", blocks=60, people=800)
+    config.write_text(f'{config.read_text()}\n[estimate]\nprior = "sharing"\n')
+    plan = load(config)
+    assert "5 people in one block 38 %" in plan.explain()
+    assert "prior:" not in town.plan.explain()
+    find_runner().run(plan, tmp_path / "sharing", upto="estimate", testing_key="town")
+    shared = tmp_path / "sharing" / "release"
 
     def same(folder: str) -> bool:
         files = [path.relative_to(town.release) for path in sorted((town.release / folder).rglob("*.parquet"))]
         assert files
-        return all((town.release / file).read_bytes() == (without / file).read_bytes() for file in files)
+        return all((town.release / file).read_bytes() == (shared / file).read_bytes() for file in files)
 
     assert same("measurements")
     assert same("estimates")
