@@ -144,7 +144,7 @@ def test_a_mechanism_has_its_proof_beside_it() -> None:
 
 
 def project_files() -> Iterator[Path]:
-    for folder in ("das", "geography", "pipelines", "tests", "config", "scripts", ".ci", ".github"):
+    for folder in ("das", "geography", "pipelines", "tests", "config", "docs", "scripts", ".ci", ".github"):
         for path in sorted((ROOT / folder).rglob("*")):
             if path.is_file() and path.suffix in TEXTS and not any(part == "__pycache__" for part in path.parts):
                 yield path

@@ -59,7 +59,7 @@ def coined_in(text: str) -> list[str]:
 
 
 def texts() -> list[Path]:
-    folders = [path for folder in ("das", "geography", "pipelines", "config") for path in (ROOT / folder).rglob("*")]
+    folders = [path for folder in ("das", "geography", "pipelines", "config", "docs") for path in (ROOT / folder).rglob("*")]
     pages = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")]
     return sorted(path for path in [*folders, *pages] if path.suffix in SUFFIXES and "__pycache__" not in path.parts)
 

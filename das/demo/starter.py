@@ -26,7 +26,7 @@ epsilon = "2"                   # exact fractions in quotes: "1/2", not 0.5
 unit = "person"
 neighbours = "replace"
 
-[input]                         # the records: one row each, or counts (see `histograms` in the README)
+[input]                         # the records: one row each, or counts (see `histograms` in docs/configuration.md)
 data = "generated"              # these are about nobody; delete this line when you point the file at real records
 microdata = "people.csv"
 geocode = "village"
