@@ -59,9 +59,10 @@ def coined_in(text: str) -> list[str]:
 
 
 def texts() -> list[Path]:
-    folders = [path for folder in ("das", "geography", "pipelines", "config", "docs") for path in (ROOT / folder).rglob("*")]
+    folders = ("das", "geography", "pipelines", "config", "docs")
+    inside = [path for folder in folders for path in (ROOT / folder).rglob("*")]
     pages = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")]
-    return sorted(path for path in [*folders, *pages] if path.suffix in SUFFIXES and "__pycache__" not in path.parts)
+    return sorted(path for path in [*inside, *pages] if path.suffix in SUFFIXES and "__pycache__" not in path.parts)
 
 
 @pytest.mark.parametrize("path", texts(), ids=lambda path: path.relative_to(ROOT).as_posix())
