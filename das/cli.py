@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import click
 
-from das.commands import accuracy, planning, release
+from das.commands import accuracy, inspecting, planning, release
 from das.errors import Interrupted, Problem, ProblemsFound, UsageError
 
 __all__ = ["main"]
@@ -83,12 +83,21 @@ def _fail(error: ProblemsFound) -> NoReturn:
     sys.exit(error.exit_code)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Verbs(click.Group):
+    """A group whose list of commands shows each first sentence whole, over several lines where it needs them."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.commands[name].get_short_help_str(200)) for name in sorted(self.commands)])
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--debug", is_flag=True, help="Show the traceback of a failure.")
 @click.version_option(package_name="das")
 def das(debug: bool) -> None:
     """Publish counts of people under differential privacy: for each place of a hierarchy, with a privacy statement."""
 
 
-for _command in (*planning.COMMANDS, *release.COMMANDS, *accuracy.COMMANDS):
+for _command in (*planning.COMMANDS, *release.COMMANDS, *inspecting.COMMANDS, *accuracy.COMMANDS):
     das.add_command(_command)

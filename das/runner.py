@@ -14,7 +14,7 @@ from das.errors import Problem, UsageError
 if TYPE_CHECKING:
     from das.plan.plan import Plan
 
-__all__ = ["STAGES", "Progress", "Runner", "StageTime", "StepTime", "Stopwatch", "find_runner"]
+__all__ = ["STAGES", "Finding", "Progress", "Runner", "StageTime", "StepTime", "Stopwatch", "find_runner"]
 
 STAGES = ("tabulate", "measure", "estimate", "publish", "report")
 """The stages of a release, in order; each begins where the one before it was made durable."""
@@ -46,8 +46,20 @@ Stopwatch = Callable[[StageTime], None]
 """Called with the times of each stage, once it has ended."""
 
 
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that a machine offers or lacks, and what follows from it."""
+
+    name: str
+    value: str
+    means: str = ""
+
+
 class Runner(Protocol):
-    """Runs the stages of a plan up to a given one, continuing where an earlier run of the same plan stopped."""
+    """Runs the stages of a plan up to a given one, continuing where an earlier run of the same plan stopped.
+
+    A runner may also have a method ``findings``, which returns what it finds on this machine: ``das doctor`` shows it.
+    """
 
     def run(
         self,

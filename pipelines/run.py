@@ -24,7 +24,7 @@ from pathlib import Path
 from time import perf_counter
 
 from das.plan.plan import Plan
-from das.runner import STAGES, Progress, StageTime, Stopwatch
+from das.runner import STAGES, Finding, Progress, StageTime, Stopwatch
 from das.storage.files import exclusive_lock
 from das.storage.hardening import harden
 from das.storage.layout import Layout, make_root, without_links
@@ -35,6 +35,7 @@ from pipelines.confidential_stages import ConfidentialStages
 from pipelines.far_side import FarSide, confinement_of
 from pipelines.public_stages import PublicWork
 from pipelines.runners import is_elsewhere, private_network_of
+from pipelines.runners.machine import findings
 from pipelines.runners.preflight import ready_runner
 from pipelines.workers import remote_call
 
@@ -100,3 +101,7 @@ class BeamRunner:
                 work = PublicWork(plan, layout.release, tuple(bound), public, identity.seeded, record)
                 confinement = stack.enter_context(confinement_of(plan, layout, network=elsewhere))
                 far_side.run(work, confinement, progress=progress, stopwatch=note)
+
+    def findings(self) -> list[Finding]:
+        """Return what this machine offers to runs."""
+        return findings()

@@ -1,0 +1,106 @@
+"""What a release holds, and how to read it: tables, records, measurements and estimates, by file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from das.errors import Problem, UsageError
+from das.storage.layout import ReleaseFolder
+
+__all__ = ["Contents", "PublishedFile", "contents_of"]
+
+WHAT = {
+    "tables": "counts keyed by GEOID, one file a place and query",
+    "microdata": "protected records, one row each",
+    "measurements": "noisy answers as they were drawn, with their variances",
+    "estimates": "best linear unbiased estimates, with standard deviations",
+    "counts": "protected counts, sparse: cells not listed are zero",
+    "facts": "what is public: the spine, invariants, bounds",
+}
+"""The folders of a release, as a reader wants them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedFile:
+    """One file, or one folder of shards that reads as a file."""
+
+    folder: str
+    name: str
+    rows: int
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """A release as a list of what can be read."""
+
+    path: Path
+    name: str
+    finished: str | None
+    files: tuple[PublishedFile, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data: ``das open --json``."""
+        files = [asdict(file) | {"columns": list(file.columns)} for file in self.files]
+        return {"release": self.name, "path": str(self.path), "finished": self.finished, "files": files}
+
+    def text(self) -> str:
+        """For people: what there is, and one way to read it in each of four tools."""
+        when = f", finished {self.finished[:10]}" if self.finished else ""
+        lines = [f"{self.name}{when}", f"statement    {self.path / 'privacy.html'} (for machines: privacy.json)", ""]
+        for folder, what in WHAT.items():
+            files = [file for file in self.files if file.folder == folder]
+            if files:
+                lines.append(f"{folder + '/':<14}{what}")
+                width = max(len(file.name) for file in files) + 2
+                lines += [f"  {file.name:<{width}}{file.rows:>12,} rows  {_columns(file.columns)}" for file in files]
+        return "\n".join([*lines, "", *self._reading()])
+
+    def _reading(self) -> list[str]:
+        tables = [file.name for file in self.files if file.folder == "tables"]
+        if not tables:
+            return []
+        path = self.path / "tables" / tables[0]
+        return [
+            "Read a table (GEOID is text: its leading zeros matter)",
+            f'  pandas   pd.read_parquet("{path}")',
+            f'           pd.read_csv("{path.with_suffix(".csv")}", dtype={{"GEOID": str}})',
+            f'  R        arrow::read_parquet("{path}")',
+            f'           readr::read_csv("{path.with_suffix(".csv")}", col_types = readr::cols(GEOID = "c"))',
+            f"  DuckDB   SELECT * FROM '{path}'",
+            f'  Python   das.open("{self.path.parent}").table("PLACE", "QUERY")',
+        ]
+
+
+def _columns(columns: tuple[str, ...], listed: int = 4) -> str:
+    more = f", ... ({len(columns)} columns)" if len(columns) > listed else ""
+    return ", ".join(columns[:listed]) + more
+
+
+def contents_of(release: ReleaseFolder) -> Contents:
+    """List the files of a finished release; only the footers of Parquet files are read.
+
+    Raises
+    ------
+    UsageError
+        The folder holds no finished release.
+    """
+    if not release.manifest.exists():
+        reason, remedy = "holds no finished release", "name the folder that `das run --out` was given"
+        raise UsageError(Problem(str(release.path.parent), reason, remedy))
+    manifest = json.loads(release.manifest.read_bytes())
+    found = []
+    for folder in WHAT:
+        for path in sorted((release.path / folder).glob("*.parquet")):
+            shards = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+            footers = [pq.ParquetFile(shard) for shard in shards]
+            rows = sum(footer.metadata.num_rows for footer in footers)
+            columns = tuple(footers[0].schema_arrow.names) if footers else ()
+            found.append(PublishedFile(folder=folder, name=path.name, rows=rows, columns=columns))
+    name = json.loads(release.statement.read_bytes()).get("release", release.path.parent.name)
+    return Contents(path=release.path, name=name, finished=manifest.get("finished"), files=tuple(found))

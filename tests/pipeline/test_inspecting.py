@@ -1,0 +1,58 @@
+"""`das open` lists what can be read, and its examples read it; `das doctor` says what is here."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from das import cli
+from das.runner import Finding, find_runner
+
+if TYPE_CHECKING:
+    from conftest import World
+
+
+def printed(*arguments: object) -> str:
+    done = CliRunner().invoke(cli.das, [str(argument) for argument in arguments])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_a_release_is_listed_with_its_rows(town: World) -> None:
+    found = json.loads(printed("open", town.release.parent, "--json"))
+    rows = {(file["folder"], file["name"]): file["rows"] for file in found["files"]}
+    assert rows["tables", "block-total.parquet"] == 60
+    assert rows["facts", "spine.parquet"] > 60
+    assert {folder for folder, _ in rows} == {"tables", "microdata", "measurements", "estimates", "counts", "facts"}
+
+
+def test_the_examples_read_the_same_table(town: World) -> None:
+    text = printed("open", town.release.parent)
+    calls = re.findall(r"pd\.(read_\w+)\(\"([^\"]+)\"(, dtype=[^)]*)?\)", text)
+    first, second = (eval(f'pd.{name}("{path}"{more})', {"pd": pd, "str": str}) for name, path, more in calls)
+    assert first.equals(second.astype(first.dtypes))
+    assert set(first["GEOID"].str.len()) == {15}
+
+
+def test_a_folder_without_a_release_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["open", str(tmp_path)])
+    assert ended.value.code == 2
+    assert "holds no finished release" in capsys.readouterr().err
+
+
+def test_the_doctor_says_what_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = json.loads(printed("doctor", "--json"))
+    assert {"das", "python", "cores", "memory", "apache-beam", "Landlock", "private network", "flink"} <= found.keys()
+    monkeypatch.setattr(type(find_runner()), "findings", lambda self: [Finding("cable", "loose", "plug it in")])
+    assert "loose (plug it in)" in printed("doctor")
+
+
+def test_no_sentence_of_the_help_is_cut() -> None:
+    assert "..." not in printed("--help").split("Commands:")[1].replace("preset = ...", "")
