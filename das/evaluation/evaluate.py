@@ -14,6 +14,7 @@ from das.errors import Problem, UsageError
 from das.evaluation.bias import WINDOW, jason_b, jason_b_window
 from das.evaluation.bins import by_population, mean_by_population
 from das.evaluation.format import finite, table
+from das.evaluation.hardest_hit import by_group, warnings
 from das.evaluation.intervals import WIDTH, covered
 from das.evaluation.metrics import summary
 from das.evaluation.truth import Compared, compare_counts, measured_rmse, queries_of, read_truth
@@ -54,8 +55,9 @@ def evaluate(folder: Path) -> dict[str, Any]:
     dict
         Under ``levels`` a row for each level and query, measured or tabulated: cells, mae, rmse, mape, bias, jason_b
         and the other measures of :func:`das.evaluation.metrics.summary`; ``measured_rmse`` where the query was measured
-        at the level; ``coverage`` and ``intervals`` where linear estimates were published; for the total, ``bins`` of
-        true population. A number that is not defined is ``None``.
+        at the level; ``coverage`` and ``intervals`` where linear estimates were published; ``bins`` of the true count
+        and ``groups``, the answers one by one. Under ``warnings`` sentences about sizes and groups that are hit
+        hardest. A number that is not defined is ``None``.
 
     Raises
     ------
@@ -83,10 +85,16 @@ def evaluate(folder: Path) -> dict[str, Any]:
         row |= {"measured_rmse": noise.get(name), "noise_std_dev": planned.get(name)}
         if name in intervals:
             row |= {"intervals": intervals[name].intervals, "coverage": intervals[name].share}
-        if compared.query.size == 1:
-            row["bins"] = _bins(compared)
         rows.append(row)
-    result: dict[str, Any] = finite({"release": plan.name, "plan_digest": plan.digest, "notes": NOTES, "levels": rows})
+    result: dict[str, Any] = finite(
+        {
+            "release": plan.name,
+            "plan_digest": plan.digest,
+            "notes": NOTES,
+            "levels": rows,
+            "warnings": warnings(rows),
+        }
+    )
     write_atomically(layout.confidential.path / "evaluation.json", json_bytes(result))
     return result
 
@@ -116,7 +124,26 @@ def evaluation_text(evaluation: Mapping[str, Any]) -> str:
         "coverage": "coverage",
     }
     title = f"CONFIDENTIAL: the errors of release {evaluation['release']}, from true counts; "
-    return f"{title}for people who are cleared for them\n\n{table(columns, evaluation['levels'])}"
+    rows = evaluation["levels"]
+    parts = [f"{title}for people who are cleared for them", table(columns, rows)]
+    sizes = [{"level": row["level"], **part} for row in rows if row["query"] == "total" for part in row.get("bins", ())]
+    if sizes:
+        parts += ["Totals by true size", table(_SIZES, sizes)]
+    if evaluation.get("warnings"):
+        parts += ["Hit hardest", "\n".join(evaluation["warnings"])]
+    return "\n\n".join(parts)
+
+
+_SIZES = {
+    "level": "level",
+    "bin": "people",
+    "cells": "places",
+    "bias": "bias",
+    "mae": "mean |error|",
+    "mape": "MAPE %",
+    "jason_b": "JASON B",
+    "p90_absolute_error": "90th percentile",
+}
 
 
 def _row(compared: Compared) -> dict[str, Any]:
@@ -127,11 +154,13 @@ def _row(compared: Compared) -> dict[str, Any]:
         **summary(compared.published, compared.true, unlisted=compared.unlisted),
         "jason_b": float(jason_b(errors)),
         "jason_b_same_sign": float(jason_b(errors, means="same-sign")),
+        "bins": _bins(compared),
+        "groups": by_group(compared),
     }
 
 
 def _bins(compared: Compared) -> list[dict[str, Any]]:
-    """Bins of true population, with B of the areas around each area."""
+    """Bins of the true count, with B of the cells around each cell."""
     errors = compared.published - compared.true
     around = jason_b_window(errors, compared.true, unlisted=compared.unlisted)
     bins = by_population(compared.published, compared.true, unlisted=compared.unlisted)

@@ -210,6 +210,7 @@ def summary(
     relative, signed = mape(published, true, unlisted=unlisted), malpe(published, true, unlisted=unlisted)
     return {
         "cells": errors_of(published, true).size + unlisted,
+        "true_mean": _over(_both(published, true)[1].sum(), errors_of(published, true).size + unlisted),
         "mae": mae(published, true, unlisted=unlisted),
         "rmse": rmse(published, true, unlisted=unlisted),
         "mape": relative.percent,

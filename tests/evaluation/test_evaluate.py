@@ -159,9 +159,10 @@ def test_coverage_is_that_of_the_published_estimates(out, evaluation):
     assert any(0.5 < (row.get("coverage") or 0) < 1 for row in evaluation["levels"])
 
 
-def test_totals_come_with_bins_of_population(out, evaluation):
+def test_rows_come_with_bins_of_the_true_count_and_groups(out, evaluation):
     for row in evaluation["levels"]:
-        assert ("bins" in row) == (row["query"] == "total")
+        assert sum(part["cells"] for part in row["bins"]) == row["cells"]
+        assert sum(part["cells"] for part in row["groups"]) == (row["cells"] if row["query"] != "total" else 0)
     (row,) = [r for r in evaluation["levels"] if (r["level"], r["query"]) == ("village", "total")]
     true = true_counts(out.parent / "input", "village", "total")
     populations = [true[code, "total"] for code, _ in published_counts(out, "village", "total")]
@@ -181,7 +182,10 @@ def test_it_is_written_inside_for_the_owner_alone_and_nothing_changes_outside(ou
 def test_the_table_says_for_whom_it_is(evaluation):
     text = evaluation_text(evaluation)
     assert text.startswith("CONFIDENTIAL")
-    assert len(text.splitlines()) == 3 + len(evaluation["levels"])
+    sizes = sum(len(row["bins"]) for row in evaluation["levels"] if row["query"] == "total")
+    told = len(evaluation["warnings"])
+    assert len(text.splitlines()) == 3 + len(evaluation["levels"]) + 4 + sizes + (3 + told if told else 0)
+    assert "village: 2 of 2 empty places were published with people" in text
 
 
 def test_without_the_confidential_side_there_is_nothing_to_evaluate(out, tmp_path):
@@ -205,5 +209,5 @@ def test_levels_in_several_parts_are_read_as_one(input_folder, evaluation, tmp_p
     assert (tmp_path / "out/confidential/histograms/village.parquet").is_dir()
     again = evaluate(tmp_path / "out")
     for before, after in zip(evaluation["levels"], again["levels"], strict=True):
-        assert after.pop("bins", None) == before.get("bins")
-        assert after == pytest.approx({name: value for name, value in before.items() if name != "bins"})
+        assert [after.pop(name) for name in ("bins", "groups")] == [before[name] for name in ("bins", "groups")]
+        assert after == pytest.approx({name: before[name] for name in after})

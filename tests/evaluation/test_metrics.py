@@ -41,6 +41,7 @@ def brute_force(cells: list[tuple[int, int]], beyond: float) -> dict[str, float]
     deciles = statistics.quantiles(ordered, n=10, method="inclusive") if len(ordered) > 1 else ordered * 9
     return {
         "cells": len(cells),
+        "true_mean": people / len(cells) if cells else math.nan,
         "mae": mean([abs(v) for v in e]),
         "rmse": root,
         "mape": 100 * mean([abs(p - x) / x for p, x in some]),
