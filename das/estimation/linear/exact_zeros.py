@@ -19,7 +19,7 @@ from das.estimation.linear.basis import Basis
 from das.estimation.linear.blue import LinearEstimate, exact_share
 from das.schema.limits import Limits
 
-__all__ = ["condition_on_zeros", "known_zeros"]
+__all__ = ["condition_on_zeros", "inside_classes", "known_zeros"]
 
 
 def known_zeros(basis: Basis, limits: Iterable[Limits], units: int) -> NDArray[np.bool_]:
@@ -66,7 +66,7 @@ def condition_on_zeros(basis: Basis, known: LinearEstimate, empty: NDArray[np.bo
         if not pattern.any():
             continue
         units = np.flatnonzero(pattern_of.reshape(-1) == number)
-        parts = zip(known.covariance, covariance, basis.where, _inside(basis, pattern), strict=True)
+        parts = zip(known.covariance, covariance, basis.where, inside_classes(basis, pattern), strict=True)
         for old, block, where, gone in parts:
             e, f = np.flatnonzero(gone), np.flatnonzero(~gone)
             if not len(e):
@@ -85,7 +85,7 @@ def condition_on_zeros(basis: Basis, known: LinearEstimate, empty: NDArray[np.bo
     return LinearEstimate(mean, covariance)
 
 
-def _inside(basis: Basis, pattern: NDArray[np.bool_]) -> Iterable[NDArray[np.bool_]]:
+def inside_classes(basis: Basis, pattern: NDArray[np.bool_]) -> Iterable[NDArray[np.bool_]]:
     """For each kind of block, which of its coefficients are those of empty cells."""
     known = pattern.reshape(basis.class_shape)
     for kind in basis.kinds:
