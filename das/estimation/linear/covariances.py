@@ -4,9 +4,9 @@ No measured value enters a covariance. Geounits whose subtrees look alike share 
 the same known zeros, parents with as many children of each kind. So the covariances of a state take a second and are
 worked out where they are needed; only the estimates themselves are stored.
 
-A level need not measure everything. Each kind of block starts at the lowest level whose own measurements determine it;
-what is measured of it further down is left out, and below that level it is not estimable. With the detailed query
-measured at the leaves, every kind starts there and nothing is left out.
+A level need not measure everything. In each kind of block a level and those below it *see* a subspace: what they
+determine. The estimate there is the best linear one, and nothing is assumed of the rest (:func:`known_at`). That an only
+child is its parent is used for estimates, but not to say what is seen.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ from numpy.typing import NDArray
 
 from das.estimation.linear.basis import Basis, Blocks, Floats
 from das.estimation.linear.blue import Exact, LinearEstimate, condition, pseudo_inverses
-from das.estimation.linear.exact_zeros import condition_on_zeros
+from das.estimation.linear.exact_zeros import condition_on_zeros, inside_classes
 from das.schema.query import Query
 from geography import Spine
 
-__all__ = ["Covariances", "LevelCovariances", "LevelFacts", "known_at", "sweep_covariances"]
+__all__ = ["Covariances", "LevelCovariances", "LevelFacts", "known_at", "nothing_seen", "sweep_covariances"]
 
 Indices = NDArray[np.int64]
 
 _SEEN, _TINY = 1e-12, 1e-300
-"""An eigenvalue of an information matrix counts as zero below this share of the largest."""
+"""An eigenvalue of an information matrix counts as zero below this share of the trace."""
+_PRECISE = 1e-6
+"""Variance that an exact fact gets in a block that is not determined altogether."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +64,7 @@ class LevelCovariances:
     kind_of: Indices  # kind of each geounit
     blocks: Blocks  # kinds x size x size
     below: Blocks | None
-    seen: tuple[bool, ...]  # for each kind of block, whether this level or one below it determines it
+    seen: Blocks  # for each kind of block, orthonormal columns that span what this level and those below it determine
 
     @cached_property
     def inverse_below(self) -> Blocks:
@@ -83,8 +85,8 @@ class Covariances:
         """The largest entry of any block: the scale on which rounding errors are measured."""
         return max(float(np.abs(block).max()) for level in self.levels.values() for block in level.blocks)
 
-    def is_final(self, level: str) -> tuple[bool, ...]:
-        """For each kind of block, whether the level's geounits are estimable in it."""
+    def seen(self, level: str) -> Blocks:
+        """For each kind of block, columns that span what is estimable of the level's geounits."""
         return self.levels[level].seen
 
     def final(self, level: str) -> tuple[Indices, Blocks]:
@@ -120,7 +122,7 @@ class Covariances:
 def sweep_covariances(basis: Basis, spine: Spine, facts: Mapping[str, LevelFacts]) -> Covariances:
     """Sweep up the spine, given what is measured and known at each level."""
     levels: dict[str, LevelCovariances] = {}
-    kind_of, blocks, seen = np.zeros(0, np.int64), list[Floats](), (False,) * len(basis.kinds)
+    kind_of, blocks, seen = np.zeros(0, np.int64), list[Floats](), nothing_seen(basis)
     for at in reversed(range(len(spine.levels))):
         level = spine.levels[at]
         here, lowest = facts[level], at == len(spine.levels) - 1
@@ -140,16 +142,24 @@ def sweep_covariances(basis: Basis, spine: Spine, facts: Mapping[str, LevelFacts
     return Covariances(basis, spine, {level: levels[level] for level in spine.levels})
 
 
+def nothing_seen(basis: Basis) -> Blocks:
+    """What is seen below the leaves."""
+    return [np.zeros((where.shape[1], 0)) for where in basis.where]
+
+
 def known_at(
     basis: Basis,
     here: LevelFacts,
     below: LinearEstimate | None,
-    seen: tuple[bool, ...],
+    seen: Blocks,
     zeros: NDArray[np.bool_],
     values: Sequence[NDArray[np.float64]] | None = None,
     rows: slice | None = None,
-) -> tuple[LinearEstimate, tuple[bool, ...]]:
-    """Linear estimates of some geounits of a level from it and all below, and which kinds of blocks they determine.
+) -> tuple[LinearEstimate, Blocks]:
+    """Linear estimates of some geounits of a level from it and all below, and what of each block they determine.
+
+    In a block that is not determined altogether, estimates and covariances are those of what is seen, and zero beside
+    it; exact facts count as very precise measurements there, and known zeros other than structural ones are not used.
 
     Parameters
     ----------
@@ -158,7 +168,7 @@ def known_at(
     below
         Sums of the geounits' children, ``None`` for leaves.
     seen
-        Which kinds of blocks the levels below determine.
+        What the levels below determine of each kind of block.
     zeros
         Known zeros of these geounits.
     values
@@ -168,36 +178,100 @@ def known_at(
         Which of the level's geounits these are; needed with ``values``.
     """
     units = len(zeros)
-    vector = np.zeros((units, basis.schema.size))
-    for (query, variance), measured in zip(here.measured, values or (), strict=False):
-        vector += measured[..., query.index] / variance
-    vector = basis.to_coefficients(vector) if values else vector
-    own = basis.information([(query, 1.0 / variance) for query, variance in here.measured])
-    mean, covariance, found = np.zeros((units, basis.schema.size)), list[Floats](), []
-    for at, (where, information) in enumerate(zip(basis.where, own, strict=True)):
-        size = len(information)
-        if below is not None and seen[at]:
-            sums = below.covariance[at]
-            block = np.linalg.solve(np.eye(size) + sums @ information, sums)
-            m = below.mean[:, where]
-            mean[:, where] = m + (vector[:, where] - m @ information) @ np.swapaxes(block, -1, -2)
-            found.append(True)
-        elif (values_ := np.linalg.eigvalsh(information))[0] > _SEEN * max(values_[-1], _TINY):
-            block = np.broadcast_to(np.linalg.inv(information), (units, size, size))
-            mean[:, where] = vector[:, where] @ block
-            found.append(True)
-        else:
-            block = np.zeros((units, size, size))
-            found.append(False)
-        covariance.append((block + np.swapaxes(block, -1, -2)) / 2 if below is not None else block)
-    known = LinearEstimate(mean, covariance)
-    if here.exact and any(found):
-        none = [np.zeros((units, fact.query.size), dtype=np.int64) for fact in here.exact]
-        answers = none if rows is None else [fact.values[rows] for fact in here.exact]
-        known = condition(
-            basis, known, tuple(Exact(fact.query, value) for fact, value in zip(here.exact, answers, strict=True))
-        )
-    return condition_on_zeros(basis, known, zeros), tuple(found)
+    exact = [
+        Exact(fact.query, np.zeros((units, fact.query.size), np.int64) if rows is None else fact.values[rows])
+        for fact in here.exact
+    ]
+    queries = [(query, 1.0 / variance) for query, variance in here.measured]
+    precise = [(fact.query, 1.0 / _PRECISE) for fact in exact]
+    answers = (
+        [] if values is None else [(q, v / variance) for (q, variance), v in zip(here.measured, values, strict=True)]
+    )
+    vector = _weighted(basis, answers, units)
+    with_exact = vector + _weighted(basis, [(f.query, f.values / _PRECISE) for f in exact], units) if exact else vector
+    mean, covariance, found, whole = np.zeros((units, basis.schema.size)), list[Floats](), list[Floats](), list[bool]()
+    blocks = zip(
+        basis.where,
+        basis.information(queries),
+        basis.information([*queries, *precise]),
+        inside_classes(basis, basis.impossible),
+        seen,
+        strict=True,
+    )
+    for at, (where, own, own_and_exact, gone, before) in enumerate(blocks):
+        sums = None if below is None else (below.mean[:, where], below.covariance[at])
+        part = _update(own, vector[:, where], sums, before, ~gone)
+        is_whole = part.seen.shape[1] == int((~gone).sum())
+        if exact and not is_whole:
+            part = _update(own_and_exact, with_exact[:, where], sums, before, ~gone)
+        mean[:, where] = part.mean
+        covariance.append(part.covariance)
+        found.append(part.seen)
+        whole.append(is_whole)
+    before_facts = LinearEstimate(mean, covariance)
+    known = condition(basis, before_facts, tuple(exact)) if exact else before_facts
+    known = condition_on_zeros(basis, known, zeros)
+    if all(whole):
+        return known, found
+    for at, where in enumerate(basis.where):
+        if not whole[at]:
+            known.mean[:, where], known.covariance[at] = mean[:, where], covariance[at]
+    return known, found
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Estimates in one kind of block."""
+
+    mean: Floats  # geounits x copies x size
+    covariance: Floats  # geounits x size x size
+    seen: Floats  # size x dimensions
+
+
+def _update(
+    own: Floats, vector: Floats, below: tuple[Floats, Floats] | None, seen: Floats, possible: NDArray[np.bool_]
+) -> _Part:
+    """Combine sums of children, of which R is seen, with a geounit's own information M and vector h.
+
+    With Q the rest of the possible coefficients, of which nothing is assumed, K = (Q'MQ)^+ and L = R - Q K Q'MR,
+
+        C = (I + S L'ML)^-1 S,   V = L C L' + Q K Q',
+
+    S being the covariance of the children's sums in R. Everything is seen if Q is empty or Q'MQ is regular.
+    """
+    units, (size, _) = len(vector), own.shape
+    free = np.eye(size)[:, possible]
+    u, spectrum, _ = np.linalg.svd(free - seen @ (seen.T @ free), full_matrices=False)
+    rest = u[:, spectrum > 0.5]  # the difference of two projections: its singular values are zero or one
+    inner = rest.T @ own @ rest
+    values, vectors = np.linalg.eigh(inner)
+    scale = max(float(np.trace(own)), _TINY)
+    new = values > _SEEN * scale
+    inverse = (vectors * np.where(new, 1.0 / np.where(new, values, 1.0), 0.0)) @ vectors.T
+    across = rest @ inverse @ rest.T
+    mean = np.zeros(vector.shape)
+    covariance = np.broadcast_to(across, (units, size, size))
+    if below is not None and seen.shape[1]:
+        linear = seen - across @ own @ seen
+        sums, spread = below
+        inside = seen.T @ spread @ seen
+        information = linear.T @ own @ linear
+        posterior = np.linalg.solve(np.eye(len(information)) + inside @ information, inside)
+        posterior = (posterior + np.swapaxes(posterior, -1, -2)) / 2
+        a = sums @ seen
+        a = a + (vector @ linear - a @ information) @ posterior
+        mean = a @ seen.T
+        covariance = linear @ posterior @ linear.T + across
+    mean = mean + (vector - mean @ own) @ across
+    return _Part(mean, covariance, np.column_stack([seen, rest @ vectors[:, new]]))
+
+
+def _weighted(basis: Basis, answers: Sequence[tuple[Query, NDArray[np.float64]]], units: int) -> Floats:
+    """Coefficients of the tables that give each cell the sum of the answers that it counts towards."""
+    total = np.zeros((units, basis.schema.size))
+    for query, values in answers:
+        total += values[..., query.index]
+    return basis.to_coefficients(total) if len(answers) else total
 
 
 def _nothing(basis: Basis, covariance: Blocks) -> LinearEstimate:

@@ -52,13 +52,17 @@ def selected_covariances(basis: Basis, left: Factors, right: Factors, blocks: Bl
     return out.reshape(*lead, -1)
 
 
-def sees_unseen(basis: Basis, factors: Factors, seen: Sequence[bool]) -> bool:
-    """Whether some answer needs a kind of block that the measurements do not determine; structural zeros need none."""
-    free = [~gone for gone in inside_classes(basis, basis.impossible)]
-    for kind, is_seen, kept in zip(basis.kinds, seen, free, strict=True):
-        if is_seen:
+def sees_unseen(basis: Basis, factors: Factors, seen: Blocks) -> bool:
+    """Whether some answer needs a part of a block that the measurements do not determine.
+
+    ``seen`` has orthonormal columns for each kind of block; structural zeros are known without being seen.
+    """
+    possible = [~gone for gone in inside_classes(basis, basis.impossible)]
+    for kind, columns, kept in zip(basis.kinds, seen, possible, strict=True):
+        if columns.shape[1] == int(kept.sum()):
             continue
-        size = np.abs(_in_u(basis, kind, factors)[:, kept]).max(initial=0.0)
+        inside = _in_u(basis, kind, factors) * kept
+        size = np.abs(inside - inside @ columns @ columns.T).max(initial=0.0)
         for at, o in enumerate(kind):
             if o:
                 contrasts = basis.axes[at].matrix[:, basis.axes[at].vectors(o)]

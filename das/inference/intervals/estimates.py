@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from das.errors import Problem, UsageError
 from das.estimation.linear.blue import LinearEstimate
-from das.estimation.linear.covariances import known_at
+from das.estimation.linear.covariances import known_at, nothing_seen
 from das.inference.intervals.asked import Asked
 from das.inference.intervals.public_files import PublicFiles
 from das.release.measurements import read_measurements
@@ -86,9 +86,7 @@ class Estimates:
         cuts = np.cumsum([query.size for query, _ in here.measured])[:-1]
         below = sums.get(level)
         levels = files.plan.levels
-        seen = (False,) * len(files.basis.kinds)
-        if below:
-            seen = files.covariances.levels[levels[levels.index(level) + 1]].seen
+        seen = files.covariances.seen(levels[levels.index(level) + 1]) if below else nothing_seen(files.basis)
         known, _ = known_at(
             files.basis,
             here,

@@ -179,7 +179,7 @@ def _of_level(files: PublicFiles, level: str, units: NDArray[np.int64], asked: A
     codes = files.spine.geocodes(level)
     counts = counts_of(files, level, units, asked)
     names = [f"{level}:{code}" for code in codes[units].tolist()]
-    if sees_unseen(files.basis, asked.factors, files.covariances.is_final(level)):
+    if sees_unseen(files.basis, asked.factors, files.covariances.seen(level)):
         nothing = np.full(counts.shape, np.nan)
         return _Numbers(names, counts, nothing, nothing)
     kind_of, blocks = files.covariances.final(level)
@@ -215,7 +215,7 @@ def _sums(files: PublicFiles, places: Sequence[Place], asked: Asked) -> tuple[Fl
         weight = np.concatenate([members.weights for _, members in here])
         weights = sparse.csr_array((weight, (row, column.reshape(-1))), shape=(len(places), len(units)))
         counts += weights @ counts_of(files, level, units, asked).astype(np.float64)
-        if not sees_unseen(files.basis, asked.factors, files.covariances.is_final(level)):
+        if not sees_unseen(files.basis, asked.factors, files.covariances.seen(level)):
             estimate += weights @ estimates.answers(level, units, asked)
     return counts, estimate
 
@@ -223,9 +223,7 @@ def _sums(files: PublicFiles, places: Sequence[Place], asked: Asked) -> tuple[Fl
 def _is_open(files: PublicFiles, places: Sequence[Place], asked: Asked) -> NDArray[np.bool_]:
     """Which places hold a geounit of a level at which what is asked is not estimable."""
     unseen = {
-        level
-        for level in files.plan.levels
-        if sees_unseen(files.basis, asked.factors, files.covariances.is_final(level))
+        level for level in files.plan.levels if sees_unseen(files.basis, asked.factors, files.covariances.seen(level))
     }
     return np.array([not unseen.isdisjoint(place.union) for place in places], dtype=bool)
 
@@ -346,7 +344,7 @@ def _notes(files: PublicFiles, numbers: _Numbers, asked: Asked) -> tuple[str, ..
     levels = dict.fromkeys(name.partition(":")[0] for name in numbers.names)
     found = []
     for level in levels if all(level in files.plan.levels for level in levels) else files.plan.levels[-1:]:
-        seen = files.covariances.is_final(level)
+        seen = files.covariances.seen(level)
         if not sees_unseen(files.basis, asked.factors, seen):
             continue
         names = dict.fromkeys(m.query.name for m in files.plan.measurements)
