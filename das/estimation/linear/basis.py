@@ -77,7 +77,7 @@ class Axis:
     @cached_property
     def class_of_vector(self) -> NDArray[np.int64]:
         """Zero class in which each basis vector lies."""
-        return self.class_of[np.abs(self.matrix).argmax(axis=0)]
+        return np.asarray(self.class_of[np.abs(self.matrix).argmax(axis=0)])
 
     def vectors(self, kind: int) -> slice:
         """Where the basis vectors of a kind stand: U for 0, and k for the complement's within zero class k - 1."""
@@ -168,7 +168,7 @@ class Basis:
         Answers of ``limited`` queries may be known zeros in some geounits. Their groups of labels are zero classes too,
         as far as blocks stay small.
         """
-        classes = [np.zeros(size, dtype=np.int64) for size in schema.shape]
+        classes: list[NDArray[np.int64]] = [np.zeros(size, dtype=np.int64) for size in schema.shape]
         for zero in schema.structural_zeros:
             for at, attribute in enumerate(schema.attributes):
                 named = zero.labels.get(attribute.name, attribute.labels)

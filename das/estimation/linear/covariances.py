@@ -5,8 +5,8 @@ the same known zeros, parents with as many children of each kind. So the covaria
 worked out where they are needed; only the estimates themselves are stored.
 
 A level need not measure everything. In each kind of block a level and those below it *see* a subspace: what they
-determine. The estimate there is the best linear one, and nothing is assumed of the rest (:func:`known_at`). That an only
-child is its parent is used for estimates, but not to say what is seen.
+determine. The estimate there is the best linear one, and nothing is assumed of the rest (:func:`known_at`). What is
+seen of an only child is not extended to all that is seen of its parent.
 """
 
 from __future__ import annotations
@@ -122,22 +122,23 @@ class Covariances:
 def sweep_covariances(basis: Basis, spine: Spine, facts: Mapping[str, LevelFacts]) -> Covariances:
     """Sweep up the spine, given what is measured and known at each level."""
     levels: dict[str, LevelCovariances] = {}
-    kind_of, blocks, seen = np.zeros(0, np.int64), list[Floats](), nothing_seen(basis)
+    kind_of: Indices = np.zeros(0, np.int64)
+    blocks, seen = list[Floats](), nothing_seen(basis)
     for at in reversed(range(len(spine.levels))):
         level = spine.levels[at]
         here, lowest = facts[level], at == len(spine.levels) - 1
         patterns, pattern_of = np.unique(here.zeros | basis.impossible, axis=0, return_inverse=True)
-        pattern_of = pattern_of.reshape(-1)
+        kind: Indices = pattern_of.reshape(-1).astype(np.int64)
+        pattern: Indices = np.arange(len(patterns), dtype=np.int64)
         below: Blocks | None = None
-        if lowest:
-            kind, pattern = pattern_of, np.arange(len(patterns))
-        else:
-            children = _children(spine, level, kind_of, len(blocks[0]))
-            rows, kind = np.unique(np.column_stack([pattern_of, children]), axis=0, return_inverse=True)
-            pattern = rows[:, 0]
-            below = [np.tensordot(rows[:, 1:].astype(np.float64), block, axes=1) for block in blocks]
-        known, seen = known_at(basis, here, below and _nothing(basis, below), seen, patterns[pattern])
-        kind_of, blocks = kind.reshape(-1).astype(np.int64), [np.ascontiguousarray(b) for b in known.covariance]
+        if not lowest:
+            alike = np.column_stack([kind, _children(spine, level, kind_of, len(blocks[0]))])
+            rows, row_of = np.unique(alike, axis=0, return_inverse=True)
+            pattern, kind = rows[:, 0], row_of.reshape(-1).astype(np.int64)
+            below = [np.asarray(np.tensordot(rows[:, 1:].astype(np.float64), block, axes=1)) for block in blocks]
+        sums = None if below is None else LinearEstimate(np.zeros((len(pattern), basis.schema.size)), below)
+        known, seen = known_at(basis, here, sums, seen, patterns[pattern])
+        kind_of, blocks = kind, [np.ascontiguousarray(b) for b in known.covariance]
         levels[level] = LevelCovariances(kind_of, blocks, below, seen)
     return Covariances(basis, spine, {level: levels[level] for level in spine.levels})
 
@@ -272,11 +273,6 @@ def _weighted(basis: Basis, answers: Sequence[tuple[Query, NDArray[np.float64]]]
     for query, values in answers:
         total += values[..., query.index]
     return basis.to_coefficients(total) if len(answers) else total
-
-
-def _nothing(basis: Basis, covariance: Blocks) -> LinearEstimate:
-    """Sums whose covariance alone matters."""
-    return LinearEstimate(np.zeros((len(covariance[0]), basis.schema.size)), covariance)
 
 
 def _children(spine: Spine, level: str, kind_of: Indices, kinds: int) -> Indices:

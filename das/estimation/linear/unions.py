@@ -140,11 +140,11 @@ def _sent_up_whole(
     kinds, local = np.unique(kind, return_inverse=True)
     n = len(kinds)
     at = place.reshape(-1) * n + local.reshape(-1)
-    first, second = np.zeros((len(pairs) * n, k)), np.zeros((len(pairs) * n, k, k))
-    np.add.at(first, at, entries.weights)
-    np.add.at(second, at, entries.weights[:, :, None] * entries.weights[:, None, :])
-    first, second = first.reshape(len(pairs), n, k), second.reshape(len(pairs), n, k, k)
-    across, within = [], []
+    ones, squares = np.zeros((len(pairs) * n, k)), np.zeros((len(pairs) * n, k, k))
+    np.add.at(ones, at, entries.weights)
+    np.add.at(squares, at, entries.weights[:, :, None] * entries.weights[:, None, :])
+    first, second = ones.reshape(len(pairs), n, k), squares.reshape(len(pairs), n, k, k)
+    across, within = list[Floats](), list[Floats]()
     for block in here.blocks:
         own, size = block[kinds], block.shape[-1]
         x = np.einsum("pnj,nab->pjab", first, own, optimize=True)
@@ -160,7 +160,7 @@ def _with_whole(state: _State, entries: _Entries, sizes: list[int], k: int) -> _
     new = np.column_stack([entries.group, entries.unit])
     pairs, place = np.unique(np.concatenate([old, new]), axis=0, return_inverse=True)
     place = place.reshape(-1)
-    linear, within = [], []
+    linear, within = list[Floats](), list[Floats]()
     for size, f, w in zip(sizes, state.linear, state.within, strict=True):
         more = np.zeros((len(pairs), k * size, size))
         more[place[: len(old)]] = f
@@ -180,7 +180,7 @@ def _sent_up(
     kind = here.kind_of[state.unit]
     pairs, place = np.unique(np.column_stack([state.group, parent[state.unit]]), axis=0, return_inverse=True)
     place = place.reshape(-1)
-    across, within = [], []
+    across, within = list[Floats](), list[Floats]()
     for block, f, w in zip(here.blocks, state.linear, state.within, strict=True):
         spread = f @ block[kind]
         x, y = np.zeros((len(pairs), *f.shape[1:])), np.zeros((len(pairs), *w.shape[1:]))
@@ -196,7 +196,7 @@ def _at_parents(
 ) -> _State:
     """F and W of the parents from the sums over their children; above the top, the whole covariance of each group."""
     if above is None:
-        whole = []
+        whole = list[Floats]()
         for y in within:
             total = np.zeros((groups, *y.shape[1:]))
             np.add.at(total, group, y)

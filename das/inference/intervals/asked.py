@@ -99,7 +99,7 @@ class Asked:
         inside = np.ones(len(cells), dtype=bool)
         for factor, code in zip(self.factors, np.unravel_index(cells, self.schema.shape), strict=True):
             out = out * len(factor) + factor.argmax(axis=0)[code]
-            inside &= factor.any(axis=0)[code]
+            inside &= (factor.sum(axis=0) > 0)[code]
         return np.where(inside, out, -1)
 
     def covers(self, other: Asked) -> bool:
@@ -129,7 +129,7 @@ def ask(schema: Schema, query: str = "total", where: Where | None = None) -> Ask
     for attribute, partition, mask in zip(schema.attributes, parsed.factors, allowed, strict=True):
         matrix = np.zeros((len(partition.groups), partition.size))
         matrix[partition.group_of, np.arange(partition.size)] = mask
-        kept = matrix.any(axis=1)
+        kept = matrix.sum(axis=1) > 0
         if not kept.any():
             raise UsageError(Problem("--where", f"no label of {attribute.name!r} fulfils every condition"))
         factors.append(matrix[kept])

@@ -142,7 +142,7 @@ def level_intervals(
     codes = [name.partition(":")[2] for name in numbers.names]
     deviation = np.sqrt(numbers.variance)
     return codes, {
-        "count": numbers.counts,
+        "count": np.asarray(numbers.counts, dtype=np.float64),
         "estimate": numbers.estimate,
         "std_dev": deviation,
         "low": low,
@@ -283,10 +283,11 @@ def _single_measurement(files: PublicFiles, numbers: _Numbers, asked: Asked, con
             same = _same_answers(asked, m.query.factors)
             if not same.any():
                 continue
-            part = numbers.variance[np.ix_(rows, np.flatnonzero(same))]
+            here = np.ix_(np.array(rows, dtype=np.int64), np.flatnonzero(same))
+            part = numbers.variance[here]
             weights, at = np.unique(np.round(np.clip(part / variance, 0.0, 1.0), 6), return_inverse=True)
             half = np.array([half_width(noise, float(w), confidence) if w > 0 else np.nan for w in weights])
-            out[np.ix_(rows, np.flatnonzero(same))] = half[at].reshape(part.shape)
+            out[here] = half[at].reshape(part.shape)
     return out
 
 
