@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,11 @@ from das.storage.layout import Layout, ReleaseFolder
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from das.inference.intervals.answer import Intervals
+    from das.inference.intervals.asked import Where
+    from das.inference.intervals.public_files import PublicFiles
+    from das.inference.intervals.query import Interval
 
 __all__ = ["Release", "load", "open", "run"]
 
@@ -58,6 +63,79 @@ class Release:
         """Read a published table by level or area and query."""
         slug = query.replace(" * ", "-by-").replace(" ", "_")
         return _frame(self.folder.tables / f"{place}-{slug}.parquet").set_index("GEOID")
+
+    def query(
+        self,
+        query: str = "total",
+        *,
+        where: Where | None = None,
+        level: str | None = None,
+        area: str | Sequence[str] = (),
+        areas: str | Path | Mapping[str, str | Path] | None = None,
+        minus: str | None = None,
+        combine: Sequence[tuple[float, str]] = (),
+        over: Where | None = None,
+        over_area: str | None = None,
+        confidence: float = 0.95,
+        interval: Interval = "normal",
+    ) -> Intervals:
+        """Answer "how wrong is this number?": estimates with intervals for any selection of any places.
+
+        Parameters
+        ----------
+        query : str
+            A marginal of attributes and recodes, for example ``"sex * age"``.
+        where : mapping
+            Labels to which attributes or recodes are restricted: ``{"sex": "f", "age": ["15-19", "20-24"]}``.
+        level : str
+            A level or a kind of area: all its places. Without any place, the top level.
+        area : str or sequence of str
+            Places as ``KIND:CODE``: ``"tract:44007"``, ``"catchment:HC05"``.
+        areas : path, or mapping of kinds to paths
+            Further areas: files with columns ``area`` and ``geocode``, a row per leaf. The kind of a single file is
+            its name without ending.
+        minus : str
+            A place that is subtracted from each.
+        combine : sequence of (float, str)
+            Weights and places: their weighted sum.
+        over : mapping
+            Labels of a denominator (empty for the total): ratios, with Fieller's limits.
+        over_area : str
+            The denominator's place, if it is another.
+        confidence : float
+            Probability with which an interval holds the truth.
+        interval : str
+            ``"normal"``, cut at zero, or ``"feldman-cousins"``.
+
+        Returns
+        -------
+        Intervals
+            Readable as text; ``to_pandas()`` and ``to_arrow()`` give the rows.
+        """
+        from das.inference.intervals.query import Question, answer
+
+        if areas is not None and not isinstance(areas, Mapping):
+            areas = {Path(areas).name.partition(".")[0]: areas}
+        question = Question(
+            query=query,
+            where=where or {},
+            level=level,
+            area=(area,) if isinstance(area, str) else area,
+            areas={kind: Path(path) for kind, path in (areas or {}).items()},
+            minus=minus,
+            combine=combine,
+            over=over,
+            over_area=over_area,
+            confidence=confidence,
+            interval=interval,
+        )
+        return answer(self._files, question)
+
+    @cached_property
+    def _files(self) -> PublicFiles:
+        from das.inference.intervals.public_files import PublicFiles
+
+        return PublicFiles(self.folder)
 
 
 def run(

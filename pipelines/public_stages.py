@@ -29,7 +29,7 @@ from pipelines.runners import is_multi_process
 from pipelines.runners.preflight import beam_silenced
 from pipelines.stage_runner import PUBLIC, StageRunner, require_unchanged, require_written
 from pipelines.stages.estimate import DownSweep
-from pipelines.stages.publish import PublishRecords, PublishTable, table_tasks
+from pipelines.stages.publish import PublishRecords, PublishTable, table_tasks, write_area_members
 from pipelines.wall.confinement import KINDS, Confinement, Wall, weakest
 from pipelines.workers import process_pool
 from pipelines.workers.forking import ForkServer
@@ -144,6 +144,7 @@ class PublicStages(StageRunner):
             tabulating = WorkerContext(self.plan, spine_path, tables.partial)
             listing = WorkerContext(self.plan, spine_path, microdata.partial)
             tasks = table_tasks(self.plan)
+            write_area_members(self.plan, tabulating.spine, tables.partial / release.area_members.name)
             leaves = list(listing.shards(self.plan.levels[-1])) if self.plan.settings.output.microdata else []
 
             def build(pipeline: beam.Pipeline) -> None:
@@ -156,7 +157,13 @@ class PublicStages(StageRunner):
                     _ = spread | f"write {name}" >> beam.ParDo(step)
 
             self.execute("publish", (tables.partial, microdata.partial), build, shards=len(tasks) + len(leaves))
-            require_written([tables.partial / f"{task.file_name(self.plan)}.parquet" for task in tasks])
+            names = [task.file_name(self.plan) for task in tasks]
+            names += [
+                f"{task.file_name(self.plan)}_intervals"
+                for task in tasks
+                if task.has_intervals(self.plan, tabulating.spine)
+            ]
+            require_written([tables.partial / f"{name}.parquet" for name in names])
             microdata.commit({"stage": "microdata", "key": key})
             tables.commit({"stage": "tables", "key": key, "wall": self.wall.to_json()})
 

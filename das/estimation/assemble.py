@@ -131,7 +131,9 @@ class Family:
         return tuple(Exact(fact.query, fact.values) for fact in self.facts if fact.sign == "=")
 
     def _zeros(self) -> NDArray[np.bool_]:
-        return known_zeros(self.basis, limits_of(self.facts, slice(None)), self.children)
+        """Known zeros of each child; structural ones in leaves alone, because the sums of leaves inherit them."""
+        known = known_zeros(self.basis, limits_of(self.facts, slice(None)), self.children)
+        return known | self.basis.impossible if self.below is None else known
 
     def _conditioned(
         self,

@@ -335,9 +335,14 @@ class EstimateSettings(Section):
 
 
 class OutputSettings(Section):
-    """Which products to write; ``tables`` is a list of queries."""
+    """Which products to write; ``tables`` is a list of queries.
+
+    ``intervals`` writes, beside each table, a file with the linear estimate and the 95 % interval of each count, where
+    there are linear estimates (``information = "full"``).
+    """
 
     tables: TextList | None = None
+    intervals: bool = True
     microdata: bool = True
     csv: bool = True
 

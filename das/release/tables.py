@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -12,13 +13,48 @@ from numpy.typing import NDArray
 
 from das.schema.query import Query, answer_names
 
-__all__ = ["csv_bytes", "table_of_answers"]
+__all__ = ["csv_bytes", "table_of_answers", "table_of_intervals"]
 
 
 def table_of_answers(query: Query, codes: NDArray[np.str_], answers: NDArray[np.int64]) -> pa.Table:
     """Lay out answers with their geocodes; an answer's column is named by the labels that it counts."""
     columns = {"GEOID": pa.array(codes.tolist(), pa.string())}
     columns |= {name: pa.array(answers[:, i]) for i, name in enumerate(answer_names(query))}
+    return pa.table(columns)
+
+
+def table_of_intervals(query: Query, codes: Sequence[str], numbers: Mapping[str, NDArray[np.float64]]) -> pa.Table:
+    """Lay out counts with their linear estimates and intervals, in long form: a row per area and answer.
+
+    Columns: GEOID; one per attribute or recode that the query keeps, with its label; ``count``, the published count;
+    ``estimate``, the linear estimate, which is unbiased and may be negative; ``std_dev``, its standard deviation; and
+    ``low`` and ``high``, the 95 % interval, which is not cut at the published count.
+
+    Parameters
+    ----------
+    query
+        What the table counts.
+    codes
+        Geocodes of the areas.
+    numbers
+        ``count``, ``estimate``, ``std_dev``, ``low`` and ``high``: areas x answers each.
+
+    Examples
+    --------
+    >>> from das.schema.query import parse_query
+    >>> from das.schema.schema import Attribute, Schema
+    >>> sex = parse_query(Schema((Attribute("sex", ("f", "m")),)), "sex")
+    >>> numbers = {name: np.array([[5.0, 4.0]]) for name in ("count", "estimate", "std_dev", "low", "high")}
+    >>> table_of_intervals(sex, ["01"], numbers).to_pylist()[1]
+    {'GEOID': '01', 'sex': 'm', 'count': 4, 'estimate': 4.0, 'std_dev': 4.0, 'low': 4.0, 'high': 4.0}
+    """
+    labels = list(query.labels())
+    columns: dict[str, pa.Array] = {"GEOID": pa.array(np.repeat(np.asarray(codes, np.str_), query.size).tolist())}
+    for at, factor in enumerate(factor for factor in query.factors if not factor.is_everything):
+        columns[factor.name] = pa.array([label[at] for label in labels] * len(codes), pa.string())
+    columns["count"] = pa.array(np.asarray(numbers["count"]).reshape(-1).astype(np.int64))
+    for name in ("estimate", "std_dev", "low", "high"):
+        columns[name] = pa.array(np.round(numbers[name].reshape(-1), 3), pa.float64(), from_pandas=True)
     return pa.table(columns)
 
 

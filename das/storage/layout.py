@@ -57,6 +57,11 @@ class ReleaseFolder:
         return self.path / "tables"
 
     @property
+    def area_members(self) -> Path:
+        """Which leaves each area off the spine consists of: a file per kind of area."""
+        return self.tables / "areas"
+
+    @property
     def microdata(self) -> Path:
         """Protected records."""
         return self.path / "microdata"

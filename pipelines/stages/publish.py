@@ -11,27 +11,33 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from das.inference.intervals.asked import ask
+from das.inference.intervals.public_files import PublicFiles
+from das.inference.intervals.query import level_intervals
 from das.plan.geography import areas_of
 from das.plan.plan import Plan
 from das.release.formats import Format, Style, TableWriter, formats_of
 from das.release.microdata import comment_of, table_of_records
-from das.release.tables import table_of_answers
+from das.release.tables import table_of_answers, table_of_intervals
 from das.schema.counts import ProtectedCounts
 from das.schema.query import Query, parse_query
 from das.storage.counts import read_counts
 from das.storage.files import write_atomically
 from das.storage.layout import ReleaseFolder
-from das.storage.shards import Shard
+from das.storage.shards import Shard, parquet_bytes
+from geography import Spine
 from pipelines.elements.context import WorkerContext
 from pipelines.workers.errors import reporting_errors
 from pipelines.workers.step_timer import timed
 
-__all__ = ["PublishRecords", "PublishTable", "TableTask", "table_queries", "table_tasks"]
+__all__ = ["PublishRecords", "PublishTable", "TableTask", "table_queries", "table_tasks", "write_area_members"]
 
 ROWS_AT_ONCE = 100_000
 """Rows of a table that are held at a time."""
 WIDEST_TABLE = 4096
 """Columns of a table that is written without being asked for; the counts say the same, row by row."""
+LONGEST_INTERVALS = 500_000
+"""Rows of a file of intervals; `das query` answers for longer tables, and for everything that is not a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,15 @@ class TableTask:
     def file_name(self, plan: Plan) -> str:
         """Name of the table's files, without their endings."""
         return f"{self.place}-{parse_query(plan.schema, self.query).slug}"
+
+    def has_intervals(self, plan: Plan, spine: Spine) -> bool:
+        """Whether a file of intervals stands beside the table; its name ends in ``_intervals``."""
+        settings = plan.settings
+        linear = plan.mechanism_stage.measures and settings.estimate.information == "full"
+        if not settings.output.intervals or not linear:
+            return False
+        places = spine.size(self.place) if self.place in plan.levels else len(areas_of(plan, spine)[self.place].codes)
+        return places * parse_query(plan.schema, self.query).size <= LONGEST_INTERVALS
 
 
 def table_queries(plan: Plan) -> list[Query]:
@@ -77,7 +92,15 @@ class PublishTable(beam.DoFn):
         name = task.file_name(plan)
         with reporting_errors(self.work.partial):
             _write(self.work.partial, name, self._pieces(task), plan, Style())
+            if task.has_intervals(plan, self.work.spine):
+                _write(self.work.partial, f"{name}_intervals", [self._intervals(task)], plan, Style())
         yield name
+
+    def _intervals(self, task: TableTask) -> pa.Table:
+        plan = self.work.plan
+        areas = None if task.place in plan.levels else areas_of(plan, self.work.spine)[task.place]
+        found = level_intervals(_public_files(self.release, plan), task.place, ask(plan.schema, task.query), areas)
+        return table_of_intervals(parse_query(plan.schema, task.query), *found)
 
     def _pieces(self, task: TableTask) -> Iterator[pa.Table]:
         """The table's rows, not too many at a time."""
@@ -102,6 +125,24 @@ class PublishTable(beam.DoFn):
             counts = [read_counts(self.work.spine, level, shard.path(self.release.counts)) for shard in run]
             unit, cell, count = (np.concatenate([getattr(c, n) for c in counts]) for n in ("unit", "cell", "count"))
             yield here, ProtectedCounts(unit - here.start, cell, count).answers(query, here.stop - here.start)
+
+
+def write_area_members(plan: Plan, spine: Spine, folder: Path) -> None:
+    """Write which leaves each area consists of, a file per kind, so that a release explains its own areas."""
+    for kind, areas in areas_of(plan, spine).items():
+        area, leaf = areas.membership.tocoo().coords
+        codes = {"area": areas.codes[area], "geocode": spine.leaves[leaf]}
+        table = pa.table({name: pa.array(column.tolist(), pa.string()) for name, column in codes.items()})
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / f"{kind}.parquet", parquet_bytes(table))
+
+
+_FILES: dict[tuple[Path, str], PublicFiles] = {}
+
+
+def _public_files(release: ReleaseFolder, plan: Plan) -> PublicFiles:
+    """The release's files with their covariances, made once per process."""
+    return _FILES.setdefault((release.path, plan.digest), PublicFiles(release, plan))
 
 
 def _runs(shards: Sequence[Shard]) -> Iterator[list[Shard]]:

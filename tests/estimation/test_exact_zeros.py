@@ -131,7 +131,7 @@ def test_a_query_that_keeps_too_much_is_left_to_the_constraints() -> None:
     schema = Schema((Attribute("a", tuple("01234567")), Attribute("b", tuple("01234"))))
     both = parse_query(schema, "detailed")
     basis = Basis.of(schema, [both], [both])
-    assert basis.apart == ()
+    assert basis.class_shape == (1, 1)
     assert not known_zeros(
         basis, [Limits(query=both, lower=0 * np.ones((1, 40), int), upper=np.zeros((1, 40), int))], 1
     ).any()

@@ -4,8 +4,16 @@ On each attribute the queries use the identity, the sum, and some recodes. Let U
 constant on the common refinement of those recodes (just the constants, if there are none). The identity's Gram matrix
 is I on U and on its complement; all others vanish on the complement. So for each set of attributes that are in the
 complement, the information is a small dense matrix on the product of the others' U, times an identity: equal blocks.
-The redistricting schema, 2,016 cells, comes apart into sixteen kinds of blocks of at most 3 x 3; where bounds may say
-that a kind of group quarters is empty, its eight labels are all in U, and there are eight kinds of blocks of 8 x 8.
+
+Zeros need not break this. Let every cell that is known to be empty lie in a product of *zero classes*, classes of an
+attribute's labels, and let U hold the indicators of all classes. Each basis vector then lies within one class: it is an
+indicator of a group of labels, or a contrast within one. If kinds of blocks also say in which class a contrast lies,
+then for each coefficient of each kind either all its cells are empty or none is, so conditioning on zeros is done in
+each block by itself, by deleting rows and columns.
+
+The redistricting schema, 2,016 cells, comes apart into sixteen kinds of blocks of at most 3 x 3. With its structural
+zero (no minors in nursing homes), and where bounds may say that a kind of group quarters is empty, the eight labels of
+group quarters and both of voting age are classes: four kinds of blocks of 16 x 16.
 """
 
 from __future__ import annotations
@@ -28,33 +36,55 @@ Floats = NDArray[np.float64]
 Blocks = list[Floats]
 """One array per kind of block: ... x size x size."""
 
-_MOST_APART = 32
-"""How many combinations of labels a block may keep separate: its cost grows with their cube."""
+_MOST_CLASSES = 32
+"""How many combinations of zero classes limits may make: the cost of a block grows with their cube."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """An attribute's orthonormal basis: first U, the vectors that are constant on recodes, then its complement."""
+    """An attribute's orthonormal basis: first U, the vectors that are constant on recodes, then its complement.
+
+    Each basis vector lies within one zero class; those of the complement are sorted by class.
+    """
 
     matrix: Floats  # labels x labels, columns are basis vectors
     shared: int  # how many of them span U
+    class_of: NDArray[np.int64]  # zero class of each label
 
     @classmethod
-    def of(cls, size: int, partitions: Iterable[Partition], *, apart: bool = False) -> Axis:
+    def of(cls, size: int, partitions: Iterable[Partition], class_of: NDArray[np.int64] | None = None) -> Axis:
+        class_of = np.zeros(size, dtype=np.int64) if class_of is None else class_of
         recodes = [p for p in partitions if not p.is_identity and not p.is_everything]
-        codes = [(label if apart else 0, *(int(p.group_of[label]) for p in recodes)) for label in range(size)]
+        codes = [(int(class_of[label]), *(int(p.group_of[label]) for p in recodes)) for label in range(size)]
         groups = sorted(set(codes), key=codes.index)
         indicators = np.array([[float(code == group) for group in groups] for code in codes])
         shared = indicators / np.sqrt(indicators.sum(axis=0))
         # Helmert's contrasts within each group span the complement, and come out the same on every machine.
         rest = []
-        for group in groups:
+        for group in sorted(groups, key=lambda group: group[0]):
             members = [label for label in range(size) if codes[label] == group]
             for j in range(1, len(members)):
                 contrast = np.zeros(size)
                 contrast[members[:j]], contrast[members[j]] = 1.0, -j
                 rest.append(contrast / np.sqrt(j * (j + 1)))
-        return cls(np.column_stack([shared, *rest]), len(groups))
+        return cls(np.column_stack([shared, *rest]), len(groups), class_of)
+
+    @property
+    def classes(self) -> int:
+        """How many zero classes the labels form."""
+        return int(self.class_of.max()) + 1
+
+    @cached_property
+    def class_of_vector(self) -> NDArray[np.int64]:
+        """Zero class in which each basis vector lies."""
+        return np.asarray(self.class_of[np.abs(self.matrix).argmax(axis=0)])
+
+    def vectors(self, kind: int) -> slice:
+        """Where the basis vectors of a kind stand: U for 0, and k for the complement's within zero class k - 1."""
+        if not kind:
+            return slice(self.shared)
+        start, stop = np.searchsorted(self.class_of_vector[self.shared :], [kind - 1, kind])
+        return slice(self.shared + int(start), self.shared + int(stop))
 
     @property
     def u(self) -> Floats:
@@ -80,13 +110,17 @@ class Axis:
         apart = group[:, None] * self.shared + group
         return np.asarray(np.where(code[:, None] == code, self.shared**2 + group[:, None], apart))
 
-    def parts(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats, Floats]:
-        """For each kind of pair its two groups, the product of its parts in U, and that of its parts beside U."""
+    def parts(self, kind: int) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats, Floats]:
+        """For each kind of pair its two groups, the product of its parts in U, and that of its parts beside U.
+
+        Beside U only the zero class counts that the kind of block is about.
+        """
         first, second = np.divmod(np.arange(self.shared**2), self.shared)
         size = 1.0 / (self.u.max(axis=0) ** 2)
         both = np.arange(self.shared)
         beside = np.concatenate([np.where(first == second, -1.0 / size[first], 0.0), 1.0 - 1.0 / size])
         first, second = np.concatenate([first, both]), np.concatenate([second, both])
+        beside = np.where(self.class_of_vector[first] == kind - 1, beside, 0.0)
         return first, second, 1.0 / np.sqrt(size[first] * size[second]), beside
 
     def sums(self, partition: Partition) -> Floats:
@@ -126,33 +160,34 @@ class Basis:
 
     schema: Schema
     axes: tuple[Axis, ...]
-    apart: tuple[int, ...] = ()  # attributes that are in U altogether: each label is a coefficient
 
     @classmethod
     def of(cls, schema: Schema, queries: Sequence[Query], limited: Iterable[Query] = ()) -> Basis:
-        """Make the basis that suits a set of queries.
+        """Make the basis that suits a set of queries and the schema's structural zeros.
 
-        Labels of the attributes that ``limited`` queries keep may be known zeros in some geounits. They are kept
-        separate, as far as blocks stay small, so that each block can be conditioned on known zeros by itself.
+        Answers of ``limited`` queries may be known zeros in some geounits. Their groups of labels are zero classes too,
+        as far as blocks stay small.
         """
-        apart: set[int] = set()
+        classes: list[NDArray[np.int64]] = [np.zeros(size, dtype=np.int64) for size in schema.shape]
+        for zero in schema.structural_zeros:
+            for at, attribute in enumerate(schema.attributes):
+                named = zero.labels.get(attribute.name, attribute.labels)
+                classes[at] = _finer(classes[at], np.array([label in named for label in attribute.labels], np.int64))
         for query in sorted(limited, key=lambda query: (query.size, query.name)):
-            more = apart | {at for at, factor in enumerate(query.factors) if not factor.is_everything}
-            if math.prod(schema.shape[at] for at in more) <= _MOST_APART:
-                apart = more
+            more = [_finer(mine, factor.group_of) for mine, factor in zip(classes, query.factors, strict=True)]
+            if math.prod(int(each.max()) + 1 for each in more) <= _MOST_CLASSES:
+                classes = more
         axes = [
-            Axis.of(size, [query.factors[at] for query in queries], apart=at in apart)
-            for at, size in enumerate(schema.shape)
+            Axis.of(size, [query.factors[at] for query in queries], classes[at]) for at, size in enumerate(schema.shape)
         ]
-        return cls(schema, tuple(axes), tuple(sorted(apart)))
+        return cls(schema, tuple(axes))
 
     @cached_property
-    def kinds(self) -> list[tuple[bool, ...]]:
-        """For each kind of block, which attributes are in the complement; kinds with no vector are left out."""
-        every = product((False, True), repeat=len(self.axes))
-        return [
-            k for k in every if all(len(a.matrix) > a.shared or not out for a, out in zip(self.axes, k, strict=True))
-        ]
+    def kinds(self) -> list[tuple[int, ...]]:
+        """For each kind of block, where each attribute is (:meth:`Axis.vectors`); those with no vector are left out."""
+        every = product(*(range(axis.classes + 1) for axis in self.axes))
+        counts = [[len(range(len(a.matrix))[a.vectors(k)]) for k in range(a.classes + 1)] for a in self.axes]
+        return [kind for kind in every if all(counts[at][k] for at, k in enumerate(kind))]
 
     @cached_property
     def where(self) -> list[NDArray[np.int64]]:
@@ -160,14 +195,28 @@ class Basis:
         numbers = np.arange(self.schema.size).reshape(self.schema.shape)
         out: list[NDArray[np.int64]] = []
         for kind in self.kinds:
-            part = numbers[
-                tuple(slice(a.shared, None) if o else slice(a.shared) for a, o in zip(self.axes, kind, strict=True))
-            ]
+            part = numbers[tuple(a.vectors(k) for a, k in zip(self.axes, kind, strict=True))]
             outside = [i for i, o in enumerate(kind) if o]
             inside = [i for i, o in enumerate(kind) if not o]
             copies = int(np.prod([part.shape[i] for i in outside], dtype=np.int64))
             out.append(part.transpose(*outside, *inside).reshape(copies, -1))
         return out
+
+    @property
+    def class_shape(self) -> tuple[int, ...]:
+        """Zero classes of each attribute."""
+        return tuple(axis.classes for axis in self.axes)
+
+    @cached_property
+    def one_of_each_class(self) -> NDArray[np.int64]:
+        """A cell of each combination of zero classes."""
+        firsts = [np.unique(axis.class_of, return_index=True)[1] for axis in self.axes]
+        return np.asarray(np.ravel_multi_index(np.ix_(*firsts), self.schema.shape), dtype=np.int64).reshape(-1)
+
+    @cached_property
+    def impossible(self) -> NDArray[np.bool_]:
+        """Which combinations of zero classes are structural zeros."""
+        return ~self.schema.possible[self.one_of_each_class]
 
     def to_coefficients(self, cells: Floats) -> Floats:
         """Transform vectors over cells, along the last axis."""
@@ -250,7 +299,8 @@ class Basis:
             term = vectors @ block @ vectors.T
             for axis, code, o in zip(self.axes, codes, kind, strict=True):
                 if o:
-                    beside = np.eye(len(axis.matrix)) - axis.u @ axis.u.T
+                    contrasts = axis.matrix[:, axis.vectors(o)]
+                    beside = contrasts @ contrasts.T
                     term = term * beside[code[:, None], code]
             out += term
         return out
@@ -287,7 +337,7 @@ class Basis:
             part, left = block.reshape((*lead, *sizes, *sizes)), len(sizes)
             # One attribute after the other: its two indices in U, or none, become the kinds of pairs of its labels.
             for axis, outside in zip(self.axes, kind, strict=True):
-                first, second, inside, beside = axis.parts()
+                first, second, inside, beside = axis.parts(outside)
                 if outside:
                     part = part[..., None] * beside
                 else:
@@ -312,6 +362,7 @@ class Basis:
             part = part.reshape(*lead, *(1 if o else len(each) for each, o in zip(sums, kind, strict=True)))
             for at, (each, outside) in enumerate(zip(beside, kind, strict=True)):
                 if outside:
+                    each = np.where(self.axes[at].class_of == outside - 1, each, 0.0)
                     part = part * each.reshape(-1, *(1,) * (len(kind) - at - 1))
             out += part
         return out.reshape(*lead, query.size)
@@ -320,7 +371,7 @@ class Basis:
         return list(zip(self.axes, query.factors, strict=True))
 
     @staticmethod
-    def _product(kind: tuple[bool, ...], matrices: list[Floats]) -> Floats:
+    def _product(kind: tuple[int, ...], matrices: list[Floats]) -> Floats:
         inside = [matrix for matrix, outside in zip(matrices, kind, strict=True) if not outside]
         out: Floats = np.ones((1, 1))
         for matrix in inside:
@@ -329,6 +380,13 @@ class Basis:
         return out
 
 
-def _sees(query: Query, kind: tuple[bool, ...]) -> bool:
+def _sees(query: Query, kind: tuple[int, ...]) -> bool:
     """A query sees the complement of an attribute only if it keeps the attribute whole."""
     return all(factor.is_identity or not outside for factor, outside in zip(query.factors, kind, strict=True))
+
+
+def _finer(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The common refinement of two groupings of labels, groups numbered in the order of their first labels."""
+    pairs = list(zip(one.tolist(), other.tolist(), strict=True))
+    order = list(dict.fromkeys(pairs))
+    return np.array([order.index(pair) for pair in pairs], dtype=np.int64)

@@ -27,6 +27,7 @@ __all__ = [
     "distance",
     "exact_share",
     "pool",
+    "pseudo_inverses",
     "update",
     "update_from_parent",
 ]
@@ -169,6 +170,12 @@ def distance(basis: Basis, known: LinearEstimate, cells: NDArray[np.int64]) -> Q
 def exact_share(covariance: Blocks, own: Floats, across: Floats) -> Floats:
     """Regression coefficients on entries that are known exactly: pseudo-inverse of ``own`` times ``across``."""
     return np.asarray(_pseudo_inverse(own, _zero(covariance)) @ across)
+
+
+def pseudo_inverses(covariance: Blocks) -> Blocks:
+    """Pseudo-inverses of covariances: exactly known directions are mapped to zero."""
+    zero = _zero(covariance)
+    return [_pseudo_inverse(block, zero) for block in covariance]
 
 
 def _zero(covariance: Blocks) -> float:

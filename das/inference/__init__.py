@@ -1,0 +1,1 @@
+"""What data users infer from a release: intervals for any number in it."""

@@ -1,0 +1,380 @@
+"""Answer a question about places of a release, with intervals, from its public files alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from scipy import sparse
+
+from das.errors import Problem, UsageError
+from das.estimation.linear.basis import Blocks
+from das.estimation.linear.blue import RELATIVE_ZERO
+from das.estimation.linear.selected import sees_unseen, selected_covariances
+from das.estimation.linear.unions import Members, covariances_of_unions
+from das.inference.intervals.answer import Intervals
+from das.inference.intervals.asked import Asked, Where, ask
+from das.inference.intervals.estimates import Estimates, counts_of
+from das.inference.intervals.limits import feldman_cousins, fieller, half_width, normal_limits
+from das.inference.intervals.places import Gazetteer, Place, combined
+from das.inference.intervals.public_files import PublicFiles
+from das.schema.schema import Partition
+from geography import Areas
+
+__all__ = ["INTERVALS", "Question", "answer", "level_intervals"]
+
+Floats = NDArray[np.float64]
+Interval = Literal["normal", "feldman-cousins"]
+INTERVALS: tuple[Interval, ...] = ("normal", "feldman-cousins")
+_ALIKE_NORMAL = 5.0
+"""Discrete Gaussian noise of a larger standard deviation counts as normal."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """A question about places.
+
+    Parameters
+    ----------
+    query : str
+        A marginal, such as ``"sex * age"``; every attribute or recode of the schema may be used.
+    where : mapping
+        Labels to which attributes or recodes are restricted.
+    level : str, optional
+        A level or a kind of area: all its places are asked about.
+    area : sequence of str
+        Places as ``KIND:CODE``, such as ``"tract:44007"`` or ``"catchment:HC05"``.
+    areas : mapping
+        Files of further areas by kind: columns ``area`` and ``geocode``, a row per leaf.
+    minus : str, optional
+        A place whose numbers are subtracted from those of each place.
+    combine : sequence of (float, str)
+        Weights and places, of which the weighted sum is asked.
+    over : mapping, optional
+        Labels of a denominator: the ratio to it is asked. Empty for the total.
+    over_area : str, optional
+        The denominator's place, if it is another one.
+    confidence : float
+        Probability with which an interval holds the truth.
+    interval : str
+        ``"normal"``, cut at zero, or ``"feldman-cousins"``.
+    """
+
+    query: str = "total"
+    where: Where = field(default_factory=dict)
+    level: str | None = None
+    area: Sequence[str] = ()
+    areas: Mapping[str, Path] = field(default_factory=dict)
+    minus: str | None = None
+    combine: Sequence[tuple[float, str]] = ()
+    over: Where | None = None
+    over_area: str | None = None
+    confidence: float = 0.95
+    interval: Interval = "normal"
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.confidence < 1.0:
+            raise UsageError(Problem("--confidence", "must lie strictly between 0 and 1", "give for example 0.95"))
+        if self.interval not in INTERVALS:
+            raise UsageError(Problem("--interval", f"{self.interval!r} is unknown", f"use {' or '.join(INTERVALS)}"))
+        signed = self.minus or any(weight < 0 for weight, _ in self.combine)
+        if self.interval == "feldman-cousins" and (signed or self.is_ratio):
+            reason = "is for counts, which are not negative; a difference or a ratio may be"
+            raise UsageError(Problem("--interval feldman-cousins", reason, "use normal"))
+
+    @property
+    def is_ratio(self) -> bool:
+        """Whether a ratio is asked."""
+        return self.over is not None or self.over_area is not None
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """Numbers of some places: places x answers; NaN where something is not estimable."""
+
+    names: list[str]
+    counts: NDArray[np.int64] | Floats
+    estimate: Floats
+    variance: Floats
+
+
+def answer(files: PublicFiles, question: Question) -> Intervals:
+    """Answer a question.
+
+    Raises
+    ------
+    UsageError
+        A label, query, level or place is unknown; or the release has no law of errors for what is asked.
+    """
+    asked = ask(files.plan.schema, question.query, question.where)
+    gazetteer = Gazetteer(files, {kind: files.read_areas(path) for kind, path in question.areas.items()})
+    if not files.plan.mechanism_stage.measures:
+        from das.inference.intervals.conditioned import conditioned_answer
+
+        return conditioned_answer(files, question, asked, _places(gazetteer, question))
+    if question.is_ratio:
+        return _ratio(files, question, asked, gazetteer)
+    level = question.level
+    if level in files.plan.levels and not question.minus and not question.area:
+        real = np.flatnonzero(files.spine.real(level))
+        numbers = _of_level(files, level, real, asked)
+    else:
+        numbers = _of_places(files, _places(gazetteer, question), asked)
+    low, high, how = _limits(files, question, numbers, asked)
+    return _table(question, asked, numbers, low, high, how, _notes(files, numbers, asked))
+
+
+def level_intervals(
+    files: PublicFiles, place: str, asked: Asked, areas: Areas | None = None, confidence: float = 0.95
+) -> tuple[list[str], dict[str, Floats]]:
+    """Estimates and limits of all places of a level or of a kind of area: their codes, and places x answers each."""
+    question = Question(level=place, confidence=confidence)
+    if place in files.plan.levels:
+        numbers = _of_level(files, place, np.flatnonzero(files.spine.real(place)), asked)
+    else:
+        numbers = _of_places(files, Gazetteer(files, {place: areas} if areas else {}).all_of(place), asked)
+    low, high, _ = _limits(files, question, numbers, asked)
+    codes = [name.partition(":")[2] for name in numbers.names]
+    deviation = np.sqrt(numbers.variance)
+    return codes, {
+        "count": np.asarray(numbers.counts, dtype=np.float64),
+        "estimate": numbers.estimate,
+        "std_dev": deviation,
+        "low": low,
+        "high": high,
+    }
+
+
+def _places(gazetteer: Gazetteer, question: Question) -> list[Place]:
+    """The places that are asked about."""
+    places = [gazetteer.place(text) for text in question.area]
+    if question.level is not None:
+        if question.level in gazetteer.files.plan.levels:
+            spine = gazetteer.files.spine
+            codes, real = spine.geocodes(question.level), spine.real(question.level)
+            places += [
+                Place(f"{question.level}:{codes[unit]}", {question.level: Members(np.array([unit]), np.ones(1))})
+                for unit in np.flatnonzero(real).tolist()
+            ]
+        else:
+            places += gazetteer.all_of(question.level)
+    if question.combine:
+        terms = [(weight, gazetteer.place(text)) for weight, text in question.combine]
+        places.append(combined(" ".join(f"{weight:+g}*{place.name}" for weight, place in terms), terms))
+    if not places:
+        return _places(gazetteer, replace(question, level=gazetteer.files.plan.levels[0]))
+    if question.minus:
+        less = gazetteer.place(question.minus)
+        places = [combined(f"{place.name} - {less.name}", [(1.0, place), (-1.0, less)]) for place in places]
+    return places
+
+
+def _of_level(files: PublicFiles, level: str, units: NDArray[np.int64], asked: Asked) -> _Numbers:
+    """All geounits of a level: those with the same covariance are worked out once."""
+    codes = files.spine.geocodes(level)
+    counts = counts_of(files, level, units, asked)
+    names = [f"{level}:{code}" for code in codes[units].tolist()]
+    if sees_unseen(files.basis, asked.factors, files.covariances.seen(level)):
+        nothing = np.full(counts.shape, np.nan)
+        return _Numbers(names, counts, nothing, nothing)
+    kind_of, blocks = files.covariances.final(level)
+    kinds, at = np.unique(kind_of[units], return_inverse=True)
+    variance = _variances(files, asked, asked, [block[kinds] for block in blocks])[at.reshape(-1)]
+    estimate = Estimates(files).answers(level, units, asked)
+    return _Numbers(names, counts, _rounded(estimate, variance), variance)
+
+
+def _of_places(files: PublicFiles, places: Sequence[Place], asked: Asked) -> _Numbers:
+    """Any weighted unions of geounits."""
+    counts, estimate = _sums(files, places, asked)
+    open_ = _is_open(files, places, asked)
+    variance = np.full(estimate.shape, np.nan)
+    estimate[open_] = np.nan
+    shut = np.flatnonzero(~open_)
+    if len(shut):
+        blocks = covariances_of_unions(files.covariances, [[places[i].union] for i in shut.tolist()])
+        variance[shut] = _variances(files, asked, asked, blocks)
+    return _Numbers([place.name for place in places], counts, _rounded(estimate, variance), variance)
+
+
+def _sums(files: PublicFiles, places: Sequence[Place], asked: Asked) -> tuple[Floats, Floats]:
+    """Published counts and linear estimates of unions: places x answers each."""
+    counts, estimate = np.zeros((len(places), asked.size)), np.zeros((len(places), asked.size))
+    estimates = Estimates(files)
+    for level in files.plan.levels:
+        here = [(i, place.union[level]) for i, place in enumerate(places) if level in place.union]
+        if not here:
+            continue
+        units, column = np.unique(np.concatenate([members.units for _, members in here]), return_inverse=True)
+        row = np.concatenate([np.full(len(members.units), i) for i, members in here])
+        weight = np.concatenate([members.weights for _, members in here])
+        weights = sparse.csr_array((weight, (row, column.reshape(-1))), shape=(len(places), len(units)))
+        counts += weights @ counts_of(files, level, units, asked).astype(np.float64)
+        if not sees_unseen(files.basis, asked.factors, files.covariances.seen(level)):
+            estimate += weights @ estimates.answers(level, units, asked)
+    return counts, estimate
+
+
+def _is_open(files: PublicFiles, places: Sequence[Place], asked: Asked) -> NDArray[np.bool_]:
+    """Which places hold a geounit of a level at which what is asked is not estimable."""
+    unseen = {
+        level for level in files.plan.levels if sees_unseen(files.basis, asked.factors, files.covariances.seen(level))
+    }
+    return np.array([not unseen.isdisjoint(place.union) for place in places], dtype=bool)
+
+
+def _variances(files: PublicFiles, left: Asked, right: Asked, blocks: Blocks) -> Floats:
+    """Covariances of answers; what is known exactly has none, where rounding leaves traces of its cells'."""
+    found = selected_covariances(files.basis, left.factors, right.factors, blocks)
+    if left is not right:
+        return found
+    cells = [np.abs(factor).sum(axis=1) for factor in left.factors]
+    members = cells[0]
+    for more in cells[1:]:
+        members = np.outer(members, more).reshape(-1)
+    scale = max(float(np.abs(block).max(initial=0.0)) for block in blocks)
+    return np.where(found <= RELATIVE_ZERO * scale * members, 0.0, found)
+
+
+def _rounded(estimate: Floats, variance: Floats) -> Floats:
+    """What is known exactly is a whole number; files hold single precision."""
+    exact = (variance == 0) & (np.abs(estimate - np.rint(estimate)) < 0.5)
+    return np.where(exact, np.rint(estimate) + 0.0, estimate)
+
+
+def _limits(files: PublicFiles, question: Question, numbers: _Numbers, asked: Asked) -> tuple[Floats, Floats, str]:
+    deviation = np.sqrt(numbers.variance)
+    signed = bool(question.minus) or any(weight < 0 for weight, _ in question.combine)
+    if question.interval == "feldman-cousins":
+        return *feldman_cousins(numbers.estimate, deviation, question.confidence), "Feldman-Cousins"
+    least = -np.inf if signed else 0.0
+    low, high = normal_limits(numbers.estimate, deviation, question.confidence, least=least)
+    how = "normal, not cut" if signed else "normal, cut at zero"
+    half = _single_measurement(files, numbers, asked, question.confidence)
+    known = ~np.isnan(half)
+    if known.any():
+        low = np.where(known, np.maximum(numbers.estimate - half, least), low)
+        high = np.where(known, np.maximum(numbers.estimate + half, least), high)
+        how += "; by the noise's own distribution where an answer was measured itself"
+    return low, high, how
+
+
+def _single_measurement(files: PublicFiles, numbers: _Numbers, asked: Asked, confidence: float) -> Floats:
+    """Half widths where places are geounits in which an answer was measured itself, NaN elsewhere."""
+    out = np.full(numbers.estimate.shape, np.nan)
+    level_of = [name.partition(":")[0] for name in numbers.names]
+    for level in dict.fromkeys(level_of):
+        if level not in files.plan.levels:
+            continue
+        rows = [
+            i
+            for i, (name, each) in enumerate(zip(numbers.names, level_of, strict=True))
+            if each == level and " " not in name
+        ]
+        for m in files.measured(level):
+            noise, variance = m.mechanism, m.mechanism.variance()
+            if not noise.weights.linear and variance > _ALIKE_NORMAL**2:
+                continue
+            same = _same_answers(asked, m.query.factors)
+            if not same.any():
+                continue
+            here = np.ix_(np.array(rows, dtype=np.int64), np.flatnonzero(same))
+            part = numbers.variance[here]
+            weights, at = np.unique(np.round(np.clip(part / variance, 0.0, 1.0), 6), return_inverse=True)
+            half = np.array([half_width(noise, float(w), confidence) if w > 0 else np.nan for w in weights])
+            out[here] = half[at].reshape(part.shape)
+    return out
+
+
+def _same_answers(asked: Asked, factors: Sequence[Partition]) -> NDArray[np.bool_]:
+    """Which answers are exactly one answer of a query."""
+    out = np.ones(1, dtype=bool)
+    for mine, part in zip(asked.factors, factors, strict=True):
+        groups = {tuple(sorted(group)) for group in part.groups}
+        rows = np.array([tuple(np.flatnonzero(row).tolist()) in groups for row in mine])
+        out = np.outer(out, rows).reshape(-1)
+    return out
+
+
+def _ratio(files: PublicFiles, question: Question, asked: Asked, gazetteer: Gazetteer) -> Intervals:
+    """Ratios to a denominator in the same place or another one, with Fieller's limits."""
+    below = ask(files.plan.schema, "total", question.over or {})
+    places = _places(gazetteer, question)
+    other = [gazetteer.place(question.over_area)] * len(places) if question.over_area else places
+    n, d = _sums(files, places, asked), _sums(files, other, below)
+    groups = [[one.union, two.union] for one, two in zip(places, other, strict=True)]
+    blocks = covariances_of_unions(files.covariances, groups)
+    halves = [block.shape[-1] // 2 for block in blocks]
+
+    def part(i: int, j: int) -> Blocks:
+        cuts = [(slice(i * h, (i + 1) * h), slice(j * h, (j + 1) * h)) for h in halves]
+        return [block[:, rows, columns] for block, (rows, columns) in zip(blocks, cuts, strict=True)]
+
+    of_n = _variances(files, asked, asked, part(0, 0))
+    of_d = _variances(files, below, below, part(1, 1))
+    both = _variances(files, asked, below, part(0, 1))
+    open_ = _is_open(files, places, asked) | _is_open(files, other, below)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        estimate, published = n[1] / d[1], n[0] / d[0]
+        variance = (of_n - 2 * estimate * both + estimate**2 * of_d) / d[1] ** 2
+    low, high = fieller(n[1], d[1], (of_n, np.broadcast_to(of_d, of_n.shape), both), question.confidence)
+    inside = question.over_area is None and not question.minus and below.covers(asked)
+    least, most = (0.0, 1.0) if inside else (-np.inf, np.inf)
+    for array in (estimate, variance, low, high):
+        array[open_] = np.nan
+    names = [p.name if p is o else f"{p.name} / {o.name}" for p, o in zip(places, other, strict=True)]
+    numbers = _Numbers(names, published, estimate, np.maximum(variance, 0.0))
+    notes = _notes(files, numbers, asked)
+    if np.isinf(low[~open_]).any():
+        notes += ("where the denominator is not different from zero Fieller's limits are infinite",)
+    how = "Fieller" + (", cut at 0 and 1" if inside else "") + "; std_dev by the delta method"
+    clipped = np.clip(low, least, most), np.clip(high, least, most)
+    over = replace(below, condition=below.condition or "anybody")
+    shown = _table(question, asked, numbers, *clipped, how, notes)
+    return replace(shown, asked=f"{asked.text} / {over.condition}")
+
+
+def _notes(files: PublicFiles, numbers: _Numbers, asked: Asked) -> tuple[str, ...]:
+    if not np.isnan(numbers.estimate).any():
+        return ()
+    levels = dict.fromkeys(name.partition(":")[0] for name in numbers.names)
+    found = []
+    for level in levels if all(level in files.plan.levels for level in levels) else files.plan.levels[-1:]:
+        seen = files.covariances.seen(level)
+        if not sees_unseen(files.basis, asked.factors, seen):
+            continue
+        names = dict.fromkeys(m.query.name for m in files.plan.measurements)
+        known = [q for q in names if not sees_unseen(files.basis, ask(files.plan.schema, q).factors, seen)]
+        what = f"estimable there: {', '.join(known)}" if known else "nothing is estimable there"
+        found.append(f"not estimable at {level}: nothing that was measured determines {asked.text!r}; {what}")
+    return tuple(found)
+
+
+def _table(
+    question: Question, asked: Asked, numbers: _Numbers, low: Floats, high: Floats, how: str, notes: tuple[str, ...]
+) -> Intervals:
+    places, answers = len(numbers.names), asked.size
+    columns: dict[str, pa.Array] = {"place": pa.array(np.repeat(numbers.names, answers).tolist(), pa.string())}
+    for at, name in enumerate(asked.columns):
+        columns[name] = pa.array([labels[at] for labels in asked.labels] * places, pa.string())
+    counts = numbers.counts.reshape(-1)
+    whole = np.issubdtype(counts.dtype, np.integer) or (np.isfinite(counts).all() and (counts == np.rint(counts)).all())
+    columns["count"] = pa.array(
+        counts.astype(np.int64) if whole and not question.is_ratio else counts, from_pandas=True
+    )
+    values = {"estimate": numbers.estimate, "std_dev": np.sqrt(numbers.variance), "low": low, "high": high}
+    for name, value in values.items():
+        columns[name] = pa.array(value.reshape(-1), pa.float64(), from_pandas=True)
+    return Intervals(
+        table=pa.table(columns),
+        asked=asked.text,
+        confidence=question.confidence,
+        interval=how,
+        notes=notes,
+        is_ratio=question.is_ratio,
+    )

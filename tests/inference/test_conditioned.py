@@ -1,0 +1,120 @@
+"""Posterior intervals of counts that were drawn to conform, against the posterior by enumeration of all tables."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+import das
+from das.congenial.tree import UNBOUNDED, Tree
+from das.demo.starter import write_starter
+from das.errors import UsageError
+from das.inference.intervals import conditioned
+from das.inference.intervals.conditioned import TreeOfRelease, posterior_draws, shortest_limits
+from das.inference.intervals.public_files import PublicFiles
+from das.noise import DiscreteGaussian
+from das.plan.tree_of_counts import tree_of
+
+TOTAL = 9
+NOISE = DiscreteGaussian(3)
+
+
+def star(published: list[int]) -> TreeOfRelease:
+    """One total, known exactly, and three cells with noise; published as given."""
+    size = len(published)
+    return TreeOfRelease(
+        parent=np.array([-1, *[0] * size]),
+        noise=(None, *[NOISE] * size),
+        lower=np.array([TOTAL, *[0] * size]),
+        upper=np.array([TOTAL, *[UNBOUNDED] * size]),
+        published=np.array([sum(published), *published]),
+        leaf_unit=np.array([-1, *range(size)]),
+        leaf_cell=np.array([-1, *[0] * size]),
+    )
+
+
+def tables(cells: int) -> np.ndarray:
+    return np.array([t for t in product(range(TOTAL + 1), repeat=cells) if sum(t) == TOTAL])
+
+
+@pytest.mark.parametrize("published", [[9, 0, 0], [4, 3, 2], [0, 8, 1]])
+def test_draws_have_the_posterior_of_all_tables_by_enumeration(published: list[int]) -> None:
+    tree = Tree.star(3, NOISE, total=TOTAL)
+    every = tables(3)
+    exact = np.exp([float(tree.log_density(published, x)) for x in every])
+    exact /= exact.sum()
+    draws, effective = posterior_draws(star(published), np.array([1, 2, 3]), "test", 8000)
+    assert (draws.sum(axis=1) == TOTAL).all()
+    found = np.array([(draws == x).all(axis=1).mean() for x in every])
+    error = np.sqrt(exact * (1 - exact) / effective)
+    assert (np.abs(found - exact) < 5 * error + 1e-4).all()
+    # Without the weights 1 / Z(x) the draws would be those of the mechanism, which are another distribution.
+    alone = np.exp([float(tree.log_density(x, published)) for x in every])
+    assert (np.abs(found - alone) > 5 * error + 1e-4).any()
+
+
+def test_intervals_cover_on_average_over_the_prior() -> None:
+    """Every true table as likely as every other; the posterior of each outcome by enumeration. A flat average."""
+    tree, every = Tree.star(3, NOISE, total=TOTAL), tables(3)
+    joint = np.exp(np.array([tree.log_density(every, x) for x in every]))  # true x published
+    held = 0.0
+    for at, column in enumerate((joint / joint.sum(axis=0)).T):
+        draws = np.repeat(every[:, 0], np.rint(column * 20_000).astype(int)).astype(float)
+        low, high = shortest_limits(draws[:, None], 0.95)
+        held += float(joint[(every[:, 0] >= low[0]) & (every[:, 0] <= high[0]), at].sum())
+    assert 0.95 <= held / len(every) < 0.985
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> das.Release:
+    home = tmp_path_factory.mktemp("conforming") / "country"
+    config = write_starter(home)
+    text = config.read_text()
+    start, end = text.index("total = "), text.index("[[invariant]]")
+    config.write_text(text[:start] + 'detailed = "1"\n\n' + text[end:] + '\n[estimate]\nmethod = "congenial"\n')
+    return das.run(das.load(config), out=home / "out", testing_key="one")
+
+
+def test_the_tree_of_a_release_is_that_of_its_mechanism(release: das.Release) -> None:
+    tree = TreeOfRelease.of(PublicFiles(release.folder))
+    inner = np.unique(tree.parent[tree.parent >= 0])
+    summed = np.zeros(len(tree.parent), dtype=np.int64)
+    np.add.at(summed, tree.parent[tree.parent >= 0], tree.published[tree.parent >= 0])
+    assert (summed[inner] == tree.published[inner]).all()
+    files = PublicFiles(release.folder)
+    assert len(tree.parent) == tree_of(files.plan).counts(files.spine)
+    assert (tree.leaf_cell[np.setdiff1d(np.arange(len(tree.parent)), inner)] >= 0).all()
+    assert len(np.unique(tree.part_of)) >= 2  # provinces have exact totals: one has nothing to do with the other
+
+
+def test_a_conforming_release_answers_from_the_posterior(release: das.Release, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conditioned, "DRAWS", 150)
+    monkeypatch.setattr(conditioned, "FEWEST", 10)
+    draw = conditioned.posterior_draws
+    monkeypatch.setattr(conditioned, "posterior_draws", lambda tree, nodes, name: draw(tree, nodes, name, 150))
+    found = release.query("sex", area=["village:N11", "province:N"])
+    rows = found.to_pandas()
+    assert "posterior" in found.interval
+    assert (rows["low"] <= rows["high"]).all()
+    assert rows["low"].min() >= 0
+    assert rows.loc[rows["place"] == "province:N", "estimate"].sum() == pytest.approx(
+        rows.loc[rows["place"] == "province:N", "count"].sum()
+    )
+    with pytest.raises(UsageError, match=r"a ratio.*drawn to conform"):
+        release.query(over={})
+    monkeypatch.setattr(conditioned, "LARGEST_PART", 20)
+    with pytest.raises(UsageError, match=r"the posterior of .* counts is needed at once"):
+        release.query(area="village:N11")
+
+
+def test_too_few_effective_draws_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conditioned, "FEWEST", 10**6)
+    with pytest.raises(UsageError, match="effective ones are left"):
+        posterior_draws(star([4, 3, 2]), np.array([1]), "test", 200)
+
+
+def test_the_same_question_gives_the_same_answer() -> None:
+    one, two = (posterior_draws(star([4, 3, 2]), np.array([1, 2]), "test", 500)[0] for _ in range(2))
+    assert (one == two).all()

@@ -1,0 +1,393 @@
+"""Questions to a small release, against least squares by brute force from its measurement files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from numpy.typing import NDArray
+
+import das
+from das.api import Release
+from das.cli import das as command
+from das.errors import UsageError
+from das.release.manifest import verify_release
+from das.schema.query import Query, parse_query
+
+PLACES = {
+    "N": {"N1": ["N11", "N12", "N13"], "N2": ["N21", "N22"]},
+    "S": {"S1": ["S11", "S12", "S13"], "S2": ["S21"]},
+}
+SEX, AGE = ("f", "m"), ("0-14", "15-24", "25-64", "65+")
+CATCHMENTS = {"HC01": ["N11", "N12", "N13", "N21"], "HC02": ["N22", "S11", "S13"]}
+CONFIG = """
+[release]
+name = "villages"
+[privacy]
+framework = "zcdp"
+rho = "1/2"
+[input]
+data = "generated"
+microdata = "people.csv"
+geocode = "village"
+[geography]
+crosswalk = "places.csv"
+levels = [{{ name = "province" }}, {{ name = "district" }}, {{ name = "village" }}]
+areas = [{{ name = "catchment", file = "catchments.csv" }}]
+[[schema.attribute]]
+name = "sex"
+labels = ["f", "m"]
+[[schema.attribute]]
+name = "age"
+labels = ["0-14", "15-24", "25-64", "65+"]
+recodes.grown = {{ child = ["0-14"], adult = ["15-24", "25-64", "65+"] }}
+[[schema.structural_zero]]
+name = "no old men"
+labels = {{ sex = "m", age = "65+" }}
+[strategy.geolevels]
+province = "1/4"
+district = "1/4"
+village = "1/2"
+[strategy.queries.all]
+total = "1/4"
+"sex * grown" = "1/4"
+detailed = "1/2"
+{strategy}
+[[invariant]]
+query = "total"
+level = "province"
+reason = "Seats"
+[[bound]]
+query = "sex"
+level = "village"
+sense = "<="
+source = "nobody.csv"
+missing = "unlimited"
+[output]
+tables = ["total", "sex * age"]
+{more}
+"""
+
+
+def released(folder: Path, strategy: str = "", more: str = "") -> Release:
+    rng = np.random.default_rng(7)
+    villages = [(p, d, v) for p, ds in PLACES.items() for d, vs in ds.items() for v in vs]
+    rows = ["village,sex,age"]
+    for *_, village in villages:
+        for sex in SEX:
+            for age in AGE:
+                if (sex, age) != ("m", "65+") and (village, sex) != ("N13", "m"):
+                    rows += [f"{village},{sex},{age}"] * int(rng.poisson(6))
+    (folder / "people.csv").write_text("\n".join(rows) + "\n")
+    (folder / "places.csv").write_text("province,district,village\n" + "".join(f"{','.join(v)}\n" for v in villages))
+    members = "".join(f"{area},{v}\n" for area, vs in CATCHMENTS.items() for v in vs)
+    (folder / "catchments.csv").write_text("area,geocode\n" + members)
+    (folder / "nobody.csv").write_text("geocode,m\nN13,0\n")
+    (folder / "config.toml").write_text(CONFIG.format(strategy=strategy, more=more))
+    return das.run(das.load(folder / "config.toml"), out=folder / "out", testing_key="villages")
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    return released(tmp_path_factory.mktemp("villages"))
+
+
+@pytest.fixture(scope="module")
+def by_level(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    """Estimated from each level alone; villages measure neither ages nor the detailed query."""
+    strategy = '[strategy.queries.village]\ntotal = "1/2"\nsex = "1/2"'
+    return released(tmp_path_factory.mktemp("by-level"), strategy, '[estimate]\ninformation = "level"')
+
+
+def leaves_of(place: str) -> dict[str, float]:
+    kind, _, code = place.partition(":")
+    if kind == "catchment":
+        return dict.fromkeys(CATCHMENTS[code], 1.0)
+    found = [v for p, ds in PLACES.items() for d, vs in ds.items() for v in vs if code in (p, d, v)]
+    return dict.fromkeys(found, 1.0)
+
+
+VILLAGES = [v for ds in PLACES.values() for vs in ds.values() for v in vs]
+
+
+class LeastSquares:
+    """Generalised least squares over all cells of all villages, from the published measurements and nothing of das."""
+
+    def __init__(self, release: Release, *, bounded: bool = True) -> None:
+        self.schema = release.plan.schema
+        size = len(VILLAGES) * self.schema.size
+        information, vector = np.zeros((size, size)), np.zeros(size)
+        for level in ("province", "district", "village"):
+            for row in release.measurements(level).itertuples():
+                w = self.rows(parse_query(self.schema, row.query), leaves_of(f"{level}:{row.geocode}"))
+                information += w.T @ w / row.variance
+                vector += w.T @ np.array(row.value) / row.variance
+        empty = np.tile(~self.schema.possible, (len(VILLAGES), 1))
+        empty[VILLAGES.index("N13")] |= np.repeat([False, bounded], len(AGE))
+        self.kept = np.flatnonzero(~empty.reshape(-1))
+        covariance = np.linalg.pinv(information[np.ix_(self.kept, self.kept)], hermitian=True)
+        mean = covariance @ vector[self.kept]
+        total = parse_query(self.schema, "total")
+        counts = release.counts("province").groupby("geocode")["count"].sum()
+        for province in PLACES:
+            one = self.rows(total, leaves_of(f"province:{province}"))[:, self.kept]
+            gain = covariance @ one.T / (one @ covariance @ one.T)
+            mean = mean + gain[:, 0] * (counts[province] - one @ mean)
+            covariance = covariance - gain @ one @ covariance
+        self.mean, self.covariance = mean, covariance
+
+    def rows(self, query: Query, leaves: dict[str, float]) -> NDArray[np.float64]:
+        answers = np.zeros((query.size, self.schema.size))
+        answers[query.index, np.arange(self.schema.size)] = 1.0
+        return np.kron(np.array([leaves.get(v, 0.0) for v in VILLAGES])[None, :], answers)
+
+    def weights(self, places: dict[str, float], sex: str = "fm", ages: tuple[str, ...] = AGE) -> NDArray[np.float64]:
+        cell = np.array([float(s in sex and a in ages) for s in SEX for a in AGE])
+        leaf = np.zeros(len(VILLAGES))
+        for place, weight in places.items():
+            for village in leaves_of(place):
+                leaf[VILLAGES.index(village)] += weight
+        return np.kron(leaf, cell)[self.kept]
+
+    def number(self, w: NDArray[np.float64]) -> tuple[float, float]:
+        return float(w @ self.mean), float(np.sqrt(max(w @ self.covariance @ w, 0.0)))
+
+
+@pytest.fixture(scope="module")
+def oracle(release: Release) -> LeastSquares:
+    return LeastSquares(release)
+
+
+@pytest.mark.parametrize("place", ["province:N", "district:N2", "village:N13", "catchment:HC01", "catchment:HC02"])
+@pytest.mark.parametrize(
+    ("where", "sex", "ages"),
+    [
+        ({}, "fm", AGE),
+        ({"sex": "f", "age": ["15-24", "25-64"]}, "f", AGE[1:3]),
+        ({"age": ["0-14", "65+"]}, "fm", (AGE[0], AGE[3])),
+        ({"grown": "adult", "sex": ["m"]}, "m", AGE[1:]),
+    ],
+)
+def test_selections_of_labels_in_any_place(
+    release: Release, oracle: LeastSquares, place: str, where: Any, sex: str, ages: tuple[str, ...]
+) -> None:
+    found = release.query(where=where, area=place).to_pandas().iloc[0]
+    estimate, deviation = oracle.number(oracle.weights({place: 1.0}, sex, ages))
+    assert found["estimate"] == pytest.approx(estimate, abs=2e-4)
+    assert found["std_dev"] == pytest.approx(deviation, abs=1e-6)
+    assert 0 <= found["low"] <= max(found["estimate"], 0) <= found["high"]
+
+
+def test_all_of_a_level_are_the_places_one_by_one(release: Release) -> None:
+    together = release.query("sex * grown", level="village").to_pandas()
+    alone = pd.concat([release.query("sex * grown", area=f"village:{v}").to_pandas() for v in VILLAGES])
+    assert list(together["place"].unique()) == [f"village:{v}" for v in VILLAGES]
+    pd.testing.assert_frame_equal(together, alone.reset_index(drop=True), atol=1e-5)
+
+
+def test_all_areas_of_a_kind_and_their_published_counts(release: Release) -> None:
+    found = release.query("sex", level="catchment").to_pandas().set_index(["place", "sex"])
+    villages = release.counts("village")
+    for area, members in CATCHMENTS.items():
+        inside = villages[villages["geocode"].isin(members)]
+        for sex in SEX:
+            assert found.loc[(f"catchment:{area}", sex), "count"] == inside.loc[inside["sex"] == sex, "count"].sum()
+
+
+@pytest.mark.parametrize(
+    ("ask", "places"),
+    [
+        ({"area": "catchment:HC01", "minus": "district:S1"}, {"catchment:HC01": 1.0, "district:S1": -1.0}),
+        ({"area": "province:N", "minus": "catchment:HC01"}, {"province:N": 1.0, "catchment:HC01": -1.0}),
+        (
+            {"combine": [(0.5, "village:N11"), (-2.0, "district:N1"), (1.0, "catchment:HC02")]},
+            {"village:N11": 0.5, "district:N1": -2.0, "catchment:HC02": 1.0},
+        ),
+    ],
+)
+def test_differences_and_weighted_sums(
+    release: Release, oracle: LeastSquares, ask: Any, places: dict[str, float]
+) -> None:
+    found = release.query(where={"sex": "f"}, **ask).to_pandas().iloc[0]
+    estimate, deviation = oracle.number(oracle.weights(places, "f"))
+    assert found["estimate"] == pytest.approx(estimate, abs=2e-4)
+    assert found["std_dev"] == pytest.approx(deviation, abs=1e-6)
+    assert found["high"] - found["estimate"] == pytest.approx(1.959964 * deviation, abs=1e-4)
+
+
+def test_ratios_in_one_place_and_between_places(release: Release, oracle: LeastSquares) -> None:
+    ours = release.query(where={"sex": "f", "grown": "adult"}, area="catchment:HC02", over={"sex": "f"})
+    other = release.query(where={"sex": "f"}, area="catchment:HC02", over_area="district:N1")
+    cases = [
+        (ours, {"catchment:HC02": 1.0}, ("f", AGE[1:]), {"catchment:HC02": 1.0}, ("f", AGE)),
+        (other, {"catchment:HC02": 1.0}, ("f", AGE), {"district:N1": 1.0}, ("fm", AGE)),
+    ]
+    for found, above, who, below, whom in cases:
+        w, v = oracle.weights(above, *who), oracle.weights(below, *whom)
+        n, d = w @ oracle.mean, v @ oracle.mean
+        row = found.to_pandas().iloc[0]
+        assert row["estimate"] == pytest.approx(n / d, abs=1e-5)
+        slope = w - n / d * v
+        assert row["std_dev"] == pytest.approx(np.sqrt(slope @ oracle.covariance @ slope) / d, rel=1e-4)
+        assert "Fieller" in found.interval
+        for end in (row["low"], row["high"]):  # at Fieller's limits n - r d is exactly so many deviations from zero
+            at_end = w - end * v
+            z = abs(n - end * d) / np.sqrt(at_end @ oracle.covariance @ at_end)
+            assert z == pytest.approx(1.959964, abs=1e-3) or end in (0.0, 1.0)
+
+
+def test_what_is_known_exactly_has_no_interval(release: Release) -> None:
+    rows = release.query(level="province").to_pandas()
+    assert (rows["std_dev"] == 0).all()
+    assert (rows["low"] == rows["count"]).all()
+    assert (rows["estimate"] == rows["count"]).all()
+    men = release.query(where={"sex": "m"}, area="village:N13").to_pandas().iloc[0]
+    assert (men["estimate"], men["std_dev"], men["high"]) == (0, 0, 0)
+    assert (release.query("detailed", where={"sex": "m", "age": "65+"}, level="village").to_pandas()["high"] == 0).all()
+
+
+def test_confidence_widens_and_feldman_cousins_never_ends_below_zero(release: Release) -> None:
+    ninety, almost = (
+        release.query(area="village:N12", where={"sex": "f"}, confidence=c).to_pandas().iloc[0] for c in (0.9, 0.99)
+    )
+    assert almost["low"] < ninety["low"] < ninety["high"] < almost["high"]
+    unified = release.query("detailed", level="village", interval="feldman-cousins").to_pandas()
+    free = unified[unified["std_dev"] > 0]
+    assert (free["high"] > 0).all()
+    assert (free["low"] >= 0).all()
+
+
+def test_tables_have_files_of_intervals_beside_them(release: Release) -> None:
+    assert verify_release(release.folder) == []
+    for place in ("province", "district", "village", "catchment"):
+        for query in ("total", "sex * age"):
+            path = release.folder.tables / f"{place}-{query.replace(' * ', '-by-')}_intervals.parquet"
+            written = pq.read_table(path).to_pandas()
+            asked = release.query(query, level=place).to_pandas()
+            assert list(written.columns) == ["GEOID", *asked.columns[1:]]
+            assert list(written["GEOID"]) == [name.partition(":")[2] for name in asked["place"]]
+            for column in ("count", "estimate", "std_dev", "low", "high"):
+                np.testing.assert_allclose(written[column], asked[column], atol=1e-3)
+            text = pd.read_csv(path.with_suffix(".csv"), dtype={"GEOID": str})
+            np.testing.assert_allclose(text["estimate"], written["estimate"])
+            wide = release.table(place, query).to_numpy().reshape(-1)
+            assert (wide == written["count"].to_numpy()).all()
+
+
+def test_a_release_explains_its_own_areas_without_the_files_of_its_config(release: Release, tmp_path: Path) -> None:
+    copy = tmp_path / "elsewhere"
+    copy.mkdir()
+    for path in release.folder.path.rglob("*"):
+        if path.is_file():
+            target = copy / "release" / path.relative_to(release.folder.path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(path.read_bytes())
+    row = das.open(copy).query(area="catchment:HC01").to_pandas()
+    pd.testing.assert_frame_equal(row, release.query(area="catchment:HC01").to_pandas())
+
+
+def test_a_plan_of_districts_as_a_file(release: Release, oracle: LeastSquares, tmp_path: Path) -> None:
+    path = tmp_path / "seats.csv"
+    path.write_text("area,geocode\n" + "".join(f"{i % 3},{v}\n" for i, v in enumerate(VILLAGES)))
+    found = release.query(level="seats", areas=path).to_pandas()
+    assert list(found["place"]) == ["seats:0", "seats:1", "seats:2"]
+    w = oracle.weights({f"village:{v}": 1.0 for v in VILLAGES[::3]})
+    assert found.loc[0, ["estimate", "std_dev"]].tolist() == pytest.approx(oracle.number(w), abs=2e-4)
+
+
+def test_level_releases_are_answered_from_their_measurements(by_level: Release) -> None:
+    """Where leaves do not determine a block, bounds that say that nobody is there are not used."""
+    oracle = LeastSquares(by_level, bounded=False)
+    for place in ("district:N2", "village:N12", "catchment:HC02"):
+        found = by_level.query(where={"sex": "f"}, area=place).to_pandas().iloc[0]
+        estimate, deviation = oracle.number(oracle.weights({place: 1.0}, "f"))
+        assert found["estimate"] == pytest.approx(estimate, abs=1e-3)
+        assert found["std_dev"] == pytest.approx(deviation, abs=1e-3)
+
+
+def test_what_was_not_measured_is_not_estimable_and_what_is_is_named(by_level: Release) -> None:
+    found = by_level.query("age", level="village")
+    assert found.to_pandas()["estimate"].isna().all()
+    assert found.to_pandas()["count"].notna().all()
+    assert len(found.notes) == 1
+    assert "not estimable at village" in found.notes[0]
+    assert "estimable there: total, sex" in found.notes[0]
+    assert "not estimable" in repr(found)
+    assert by_level.query("age", level="district").to_pandas()["estimate"].notna().all()
+    assert not list(by_level.folder.tables.glob("*_intervals*"))
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        ({"where": {"sx": "f"}}, "'sx' is not an attribute or recode.*did you mean 'sex'"),
+        ({"where": {"age": "15-25"}}, "'15-25' is not a label of 'age'.*did you mean '15-24'"),
+        ({"query": "sexx"}, "did you mean 'sex'"),
+        ({"area": "vilage:N11"}, "is not a level or a kind of area.*did you mean 'village'"),
+        ({"area": "village:N111"}, "is not a village of this release.*did you mean 'N11'"),
+        ({"area": "catchment:HC5"}, "is not a catchment of this release.*HC0"),
+        ({"area": "N11"}, "names no kind of place.*KIND:CODE"),
+        ({"area": "village"}, "names a kind of place and no code"),
+        ({"confidence": 1.0}, "strictly between 0 and 1"),
+        ({"interval": "wald"}, "'wald' is unknown"),
+        ({"area": "village:N11", "minus": "village:N12", "interval": "feldman-cousins"}, "is for counts"),
+        ({"where": {"age": "0-14", "grown": "adult"}}, "no label of 'age' fulfils every condition"),
+    ],
+)
+def test_mistakes_are_named_with_the_nearest_that_exists(release: Release, ask: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        release.query(**ask)
+
+
+@pytest.fixture
+def run(release: Release) -> Callable[..., str]:
+    def typed(*arguments: str) -> str:
+        done = CliRunner().invoke(
+            command, ["query", str(release.folder.path.parent), *arguments], catch_exceptions=False
+        )
+        assert done.exit_code == 0
+        return done.stdout
+
+    return typed
+
+
+def test_the_command_prints_a_table_and_writes_files(run: Callable[..., str], release: Release, tmp_path: Path) -> None:
+    out = run("--query", "sex", "--where", "age=15-24,25-64", "--area", "catchment:HC01", "--area", "village:N11")
+    assert out.splitlines()[0].startswith("sex where age=15-24,25-64; 95 % intervals: normal, cut at zero")
+    assert len(out.splitlines()) == 6
+    csv, parquet = tmp_path / "a.csv", tmp_path / "a.parquet"
+    asked = release.query("sex", level="district", confidence=0.9)
+    said = json.loads(
+        run(
+            "--query",
+            "sex",
+            "--level",
+            "district",
+            "--confidence",
+            "0.9",
+            "--csv",
+            str(csv),
+            "--parquet",
+            str(parquet),
+            "--json",
+        )
+    )
+    assert said["rows"] == asked.to_json()["rows"]
+    assert said["confidence"] == 0.9
+    assert pq.read_table(parquet).equals(asked.to_arrow())
+    np.testing.assert_allclose(pd.read_csv(csv)["high"], asked.to_pandas()["high"])
+
+
+def test_the_command_takes_differences_sums_and_ratios(run: Callable[..., str], release: Release) -> None:
+    less = json.loads(run("--area", "village:N11", "--minus", "village:N12", "--json"))
+    terms = json.loads(run("--combine", "village:N11", "--combine=-1*village:N12", "--json"))
+    assert less["rows"][0]["std_dev"] == pytest.approx(terms["rows"][0]["std_dev"])
+    share = json.loads(run("--where", "sex=f", "--over", "total", "--json"))
+    assert 0 < share["rows"][0]["low"] < share["rows"][0]["high"] < 1
