@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from das.accounting.conditioned_tree import (
     PROMISED,
     TreeSampler,
-    conditioned_on_tree,
     geometric_on_tree_upper,
     integer_order_epsilon_upper,
 )
 from das.accounting.conversion import epsilon_upper
 from das.accounting.events import GaussianEvent, LaplaceEvent
 from das.accounting.hierarchy import HierarchicalPlan
+from das.accounting.joint import conditioned_on_tree
 from das.accounting.policies import guarantee
 
 DELTA = Fraction(1, 10**10)

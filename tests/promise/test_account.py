@@ -13,7 +13,8 @@ from das.accounting.condition import ONE_IS_ENOUGH, Kind
 from das.errors import ConfigError, UsageError
 from das.plan.load import load
 from das.promise.account import account
-from das.promise.joint import joint_account, read_source
+from das.promise.joint import joint_account
+from das.promise.sources import read_source
 from das.storage.layout import Layout
 from das.storage.ledger import Ledger
 from das.storage.run_identity import RunIdentity
