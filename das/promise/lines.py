@@ -131,6 +131,7 @@ class Lines:
             condition=found.condition,
             assumptions=found.assumptions,
             learnt=self.learnt(found, exact),
+            reason=found.rho.reason if found.status == "not supported" and isinstance(found.rho, NotSupported) else "",
         )
 
     def tight(self, found: Guarantee, exact: Distributions) -> Number:

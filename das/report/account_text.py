@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from das.accounting.condition import epsilon_text
-from das.accounting.quote import Quote, quotes_of
+from das.accounting.quote import Quote, quotes_of, reasons_of
 from das.exact import delta_text
 from das.report.conditions import Footnotes
 from das.report.releases import budget_sentence, ledger_sentences, release_rows
@@ -35,6 +35,7 @@ def account_text(nominal: Mapping[str, Any], sections: Mapping[str, Any]) -> str
         lines += ["", assumption, *(_row(quote, notes) for quote in listed)]
     lines.append("")
     lines += [f"[{number}] {text}" for number, text in enumerate(notes.texts, 1)]
+    lines += reasons_of(quotes)
     if any(quote.group == "tight" for quote in quotes):
         lines.append("tight: the same promise from the exact distributions of the noise; smaller, and as much proved")
     if any(quote.group == "families" for quote in quotes):
