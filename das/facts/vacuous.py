@@ -145,18 +145,18 @@ def _other_exists(plan: Plan, spine: Spine, known: Known, *, presence: bool = Fa
 
 
 def _pair(plan: Plan, spine: Spine, whole: HierarchicalPlan) -> str:
-    """Name two made-up data sets that differ in one record, and a published answer in which they differ."""
+    """Name two made-up data sets that differ in one record, and what is public, with which one of them disagrees."""
     leaf, cells = plan.levels[-1], np.flatnonzero(plan.schema.possible.reshape(-1))
     codes = spine.geocodes(leaf)
     one, other = (int(cells[0]), 0), (int(cells[-1]), 0 if len(cells) > 1 else len(codes) - 1)
     said = [
         f"one {plan.settings.privacy.unit} ({_label(plan, cell)}) in {leaf} {codes[at]}" for cell, at in (one, other)
     ]
-    finest = finest_invariant(whole)
-    answer = f"{finest[1]} of each {finest[0]}" if isinstance(finest, tuple) else "what is public"
+    facts = dict.fromkeys((*whole.invariants, *whole.bounds))
+    public = ", ".join(f"{query} of each {level}" for level, query in facts)
     return (
-        f"Take two data sets: the one has {said[0]}, the other has {said[1]} instead, and all else is the same. "
-        f"They never agree in {answer}, and readers who know it tell them apart, however much noise there is"
+        f"Take two data sets: the one has {said[0]}, the other has {said[1]} instead, and all else is the same. At most "
+        f"one of them agrees with what is public ({public}): readers tell them apart, however much noise there is"
     )
 
 
