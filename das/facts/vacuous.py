@@ -155,8 +155,8 @@ def _pair(plan: Plan, spine: Spine, whole: HierarchicalPlan) -> str:
     facts = dict.fromkeys((*whole.invariants, *whole.bounds))
     public = ", ".join(f"{query} of each {level}" for level, query in facts)
     return (
-        f"Take two data sets: the one has {said[0]}, the other has {said[1]} instead, and all else is the same. At most "
-        f"one of them agrees with what is public ({public}): readers tell them apart, however much noise there is"
+        f"Take two data sets: the one has {said[0]}, the other has {said[1]} instead, and all else is the same. "
+        f"At most one of them agrees with what is public ({public}): readers tell them apart, however much noise there is"
     )
 
 
