@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from das.errors import BudgetError, InfeasibleError, InputError, Problem, ProblemsFound
 from das.exact import digest_of_input
 from das.facts.collect import TrueAnswers, facts_of
+from das.facts.vacuous import refuse_vacuous_facts, refuse_vacuous_plan
 from das.plan.geography import areas_of, spine_of
 from das.plan.plan import Plan
 from das.plan.tree_of_counts import tree_of
@@ -53,6 +54,7 @@ def check(plan: Plan) -> dict[str, Any]:
             areas_of(plan, spine)
         except ProblemsFound as error:
             problems += error.problems
+        refuse_vacuous_plan(plan, spine)
         try:
             facts_of(plan, spine, None)
         except InfeasibleError as error:
@@ -72,7 +74,8 @@ def check(plan: Plan) -> dict[str, Any]:
         problems += error.problems
     if spine is not None and not problems and not conflicts:
         try:
-            facts_of(plan, spine, _true_answers(TrueCounts.sum_of(placed, plan.schema.size), spine))
+            answers = _true_answers(TrueCounts.sum_of(placed, plan.schema.size), spine)
+            refuse_vacuous_facts(plan, spine, facts_of(plan, spine, answers))
         except InfeasibleError as error:
             conflicts += error.problems
         except ProblemsFound as error:

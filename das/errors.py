@@ -10,6 +10,7 @@ __all__ = [
     "InfeasibleError",
     "InputError",
     "Interrupted",
+    "NothingToPromise",
     "Problem",
     "ProblemsFound",
     "UsageError",
@@ -39,6 +40,10 @@ class InfeasibleError(ProblemsFound):
     """The declared public facts contradict each other."""
 
     exit_code = 4
+
+
+class NothingToPromise(InfeasibleError):
+    """The public facts leave no two data sets to compare, so no promise can be made; nothing was drawn."""
 
 
 class WindowsTooNarrow(InfeasibleError):

@@ -10,6 +10,7 @@ import apache_beam as beam
 from das.errors import ConfigError, Problem, UsageError, WindowsTooNarrow
 from das.exact import digest_of, digest_of_input
 from das.facts.collect import facts_of
+from das.facts.vacuous import refuse_vacuous_facts, refuse_vacuous_plan
 from das.plan.geography import spine_of
 from das.plan.plan import Plan
 from das.plan.tree_of_counts import tree_of
@@ -50,6 +51,7 @@ class ConfidentialStages(StageRunner):
         files = input_files(self.plan)
         pieces = chunks(self.plan)
         spine = spine_of(self.plan)
+        refuse_vacuous_plan(self.plan, spine)
         prints = fingerprints(files)
         how = self.plan.settings.input.model_dump(mode="json", exclude={"budget", "data", "ledger"})
         key = digest_of(
@@ -81,6 +83,7 @@ class ConfidentialStages(StageRunner):
             self._require_provable(reading)
             answers = true_answers_of(reading, confidential.histograms)
             facts = facts_of(self.plan, reading.spine, answers)
+            refuse_vacuous_facts(self.plan, reading.spine, facts)  # before anything is charged or drawn
             totals = answers(self.plan.levels[-1], parse_query(self.plan.schema, "total"))[:, 0]
             # From here on the run is charged; whatever happens, it is charged once.
             self.identity.reserve(tabulated["inputs"], population_of(tabulated["inputs"], reading.spine, totals))

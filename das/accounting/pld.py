@@ -33,7 +33,8 @@ T = TypeVar("T")
 TAIL = 2.0**-130  # mass that one cut may send to an infinite loss
 UNIT = 2.0**-53
 SPREAD = 27.0  # cuts at TAIL fall within this many standard deviations
-GRID_POINTS = 2**15
+GRID_POINTS = (2**15, 2**14, 2**13, 2**12)  # the finest grid whose convolutions stay within WORK
+WORK = 2.0**28.5  # products of masses, about a third of a second
 NARROWEST = Fraction(1, 16)  # the smallest sigma2, or scale, whose losses are put on a grid
 WIDEST = 10**10  # the largest sigma2 whose atoms are written out
 
@@ -197,8 +198,7 @@ def _lattice(cell: _Cell) -> _Lattice:
 
 def _composed(lattices: list[tuple[_Lattice, int]]) -> LossDistribution:
     variances = [times * lattice.variance() for lattice, times in lattices]
-    width = SPREAD * math.sqrt(sum(variances)) or 1.0
-    step = 2.0 ** math.floor(math.log2(width / GRID_POINTS))
+    step = _grid_step([(math.sqrt(v), float(each.spacing)) for v, (each, _) in zip(variances, lattices, strict=True)])
     total = LossDistribution(step, 0, np.ones(1), 0.0, 0.0)
     for _, (lattice, times) in sorted(zip(variances, lattices, strict=True), key=lambda pair: pair[0]):
         # a lattice finer than the grid is summed on the grid, where it is short
@@ -208,6 +208,31 @@ def _composed(lattices: list[tuple[_Lattice, int]]) -> LossDistribution:
             part = _repeated(_gridded(lattice, step), times, _sum)
         total = _sum(total, part)
     return total
+
+
+def _grid_step(parts: list[tuple[float, float]]) -> float:
+    """Width of the common grid: a finer one is sharper, and any one gives an upper bound.
+
+    Parameters
+    ----------
+    parts : list of (float, float)
+        Standard deviation and spacing of the loss of each kind of measurement.
+    """
+    width, step = SPREAD * math.hypot(*(deviation for deviation, _ in parts)) or 1.0, 1.0
+    for points in GRID_POINTS:
+        step = 2.0 ** math.floor(math.log2(width / points))
+        if _products(sorted(parts), step) <= WORK:
+            break
+    return step
+
+
+def _products(parts: list[tuple[float, float]], step: float) -> float:
+    """Estimate the products of masses: each part is added to those before it, atom by atom if its atoms are few."""
+    products, sum_of_squares = 0.0, 0.0
+    for deviation, spacing in parts:
+        products += SPREAD * deviation / (spacing if spacing > 8 * step else step) * math.sqrt(sum_of_squares)
+        sum_of_squares += deviation**2
+    return products * SPREAD / step
 
 
 def _repeated(single: T, times: int, plus: Callable[[T, T], T]) -> T:

@@ -36,6 +36,7 @@ from das.accounting.moves import (
     within_class_moves,
     worst_loss,
 )
+from das.accounting.parts import Parts
 from das.accounting.small_table.dataspace import TableFacts, data_space, semi_adjacency
 from das.accounting.small_table.enumeration import net_moves
 from das.accounting.small_table.plan import TablePlan, secret_pair_moves
@@ -61,10 +62,8 @@ Status = Literal[
     "proved",
     "not supported",
     "VACUOUS - data determined by invariants",
-    "conditioning: numerically verified, not proved",
 ]
 VACUOUS: Status = "VACUOUS - data determined by invariants"
-UNPROVED: Status = "conditioning: numerically verified, not proved"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +83,13 @@ class Guarantee:
     move : Move, optional
         A move that costs `rho`.
     status : str
-        ``proved``, ``not supported``, the vacuous case, which is never an epsilon of 0, or what conditioned noise has
-        been tried on but not proved for.
+        ``proved``, ``not supported``, or the vacuous case, which is never an epsilon of 0.
     assumptions : tuple of str
         What must be true for the promise to hold, beyond the plan.
     condition : Condition, optional
         When the number holds, and which one holds otherwise; None where it always does.
+    parts, steps : tuple of Parts, int
+        Where noise is mixed or conditioned: the cost of each move by kind of noise, and how many such moves are made.
     """
 
     policy: str
@@ -104,6 +104,8 @@ class Guarantee:
     move: Move | None = None
     assumptions: tuple[str, ...] = ()
     condition: Condition | None = None
+    parts: tuple[Parts, ...] = ()
+    steps: int = 1
 
 
 def guarantee(plan: HierarchicalPlan | TablePlan, policy: Policy, delta: Fraction) -> Guarantee:
@@ -194,8 +196,6 @@ class PolicyEntry:
     """Whether it honours the public facts, so that its number is listed as effective."""
     is_headline: bool = False
     """Whether its number may be the one that a release promises."""
-    is_covered_on_trees: bool = False
-    """Whether conditioned Gaussian noise is proved for its moves when a(t) exceeds one (``conditioned_tree.md``)."""
     has_compensation: bool = False
     """Whether the records that must change along, where a public bound is tight, are among those it lets change."""
 
@@ -266,14 +266,12 @@ POLICIES: dict[Policy, PolicyEntry] = {
         meaning="No more records change than the public facts require.",
         of_hierarchy=_within_adjacency(lambda plan, a: within_class_moves(plan), lambda plan, a: exchange_moves(plan)),
         of_table=lambda plan: _table_moves(plan.irreducible, plan),
-        is_covered_on_trees=True,
     ),
     "nearest": PolicyEntry(
         title="Effective, nearest",
         meaning="Only the smallest change that the public facts allow: the weakest comparison.",
         of_hierarchy=_nearest,
         of_table=_table_nearest,
-        is_covered_on_trees=True,
     ),
     "unconstrained": PolicyEntry(
         title="Unconstrained",

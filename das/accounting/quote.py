@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from das.accounting.condition import Condition
 from das.accounting.tradeoff import Learnt
 
-__all__ = ["GROUPS", "Number", "Quote", "quotes_of"]
+__all__ = ["GROUPS", "Number", "Quote", "quotes_of", "reasons_of"]
 
 Number = float | str | None
 """A float; words where there is no number ("infinite", "not supported"); None where none is meant."""
@@ -53,6 +53,8 @@ class Quote:
         What it takes for granted beside the plan.
     learnt : Learnt, optional
         What an attacker learns at most, from the whole trade-off.
+    reason : str
+        Why there is no number, where the status is "not supported".
 
     Examples
     --------
@@ -72,6 +74,7 @@ class Quote:
     condition: Condition | None = None
     assumptions: tuple[str, ...] = ()
     learnt: Learnt | None = None
+    reason: str = ""
     rest: Mapping[str, Any] = field(default_factory=dict)
     """Further keys of the entry, such as delta and method, kept as they are."""
 
@@ -91,6 +94,7 @@ class Quote:
             "tight_epsilon": self.tight_epsilon,
             "nominal_epsilon": self.nominal_epsilon,
             "status": self.status,
+            **({"reason": self.reason} if self.reason else {}),
             "condition": self.condition.to_json() if self.condition else None,
             "assumptions": list(self.assumptions),
             "learnt": self.learnt.to_json() if self.learnt else None,
@@ -102,7 +106,16 @@ class Quote:
         """Read an entry; keys that a statement leaves out are taken to be absent, never to be zero."""
         keys = GROUPS[group][0]
         condition, learnt = entry.get("condition"), entry.get("learnt")
-        known = ("rho", "pure_epsilon", "epsilon", "tight_epsilon", "nominal_epsilon", "status", "assumptions")
+        known = (
+            "rho",
+            "pure_epsilon",
+            "epsilon",
+            "tight_epsilon",
+            "nominal_epsilon",
+            "status",
+            "assumptions",
+            "reason",
+        )
         return cls(
             group=group,
             about={key: entry[key] for key in keys if key in entry},
@@ -115,8 +128,20 @@ class Quote:
             condition=Condition.from_json(condition) if condition else None,
             assumptions=tuple(entry.get("assumptions", ())),
             learnt=Learnt.from_json(learnt) if learnt else None,
-            rest={k: v for k, v in entry.items() if k not in (*keys, *known, "condition", "learnt")},
+            reason=entry.get("reason") or "",
+            rest={k: v for k, v in entry.items() if k not in (*keys, *known, "condition", "learnt", "reason")},
         )
+
+
+def reasons_of(quotes: Iterable[Quote]) -> tuple[str, ...]:
+    """List why numbers are not there, each reason once; terminal and page say them below their tables.
+
+    Examples
+    --------
+    >>> reasons_of([Quote(group="nominal", about={}, epsilon=None, status="not supported", reason="facts cross")])
+    ('not supported: facts cross',)
+    """
+    return tuple(dict.fromkeys(f"{quote.status}: {quote.reason}" for quote in quotes if quote.reason))
 
 
 def quotes_of(statement: Mapping[str, Any]) -> Iterator[Quote]:

@@ -79,16 +79,26 @@ def plan_(
 
 @click.command("account")
 @click.argument("sources", nargs=-1, required=True)
-@click.option("--html", type=click.Path(path_type=Path), help="Write the account as a page (of one plan or release).")
+@click.option("--html", type=click.Path(path_type=Path), help="Write the account as a page.")
 @as_json
 def account_(sources: tuple[str, ...], html: Path | None, as_json: bool) -> None:
-    """Account a plan (a config or a preset) or finished releases; several are accounted together."""
-    from das.promise.joint import joint_account, read_source, write_account_page
+    """Account a plan (a config or a preset) or finished releases; several, or a folder of them, together."""
+    from das.promise.account_page import write_account_page
+    from das.promise.joint import account_releases, joint_account
     from das.promise.product import product_of
+    from das.promise.sources import read_source, releases_in
     from das.report.account_text import account_text
+    from das.storage.ledger_view import charges_beside
 
-    read = [read_source(name) for name in sources]
-    accounted = joint_account(read)
+    found = releases_in(Path(sources[0])) if len(sources) == 1 else []
+    if found:
+        read, accounted = account_releases(found)
+        runs = {source.run_id for source in read if source.run_id}
+        folders = [each.folder for each in found]
+        accounted.sections["ledgers"] = charges_beside(folders, read[0].plan.settings.input.dataset, runs)
+    else:
+        read = [read_source(name) for name in sources]
+        accounted = joint_account(read)
     product = product_of(read[0].plan) if len(read) == 1 else None
     if html is not None:
         write_account_page(read, accounted, html)

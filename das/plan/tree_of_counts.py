@@ -16,7 +16,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from das.accounting.conditioned_tree import PROMISED, conditioned_on_tree
+from das.accounting.conditioned_tree import PROMISED
+from das.accounting.joint import conditioned_on_tree
 from das.accounting.policies import guarantee
 from das.errors import ConfigError, Problem
 from das.noise.interval_arithmetic import is_tabled

@@ -5,15 +5,16 @@ This is the bridge from a plan to the accountant; what is computed there is prov
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from das.accounting.bounds import compensation_is_proved
 from das.accounting.condition import FACTS_IGNORED, ONE_IS_ENOUGH, Condition, Kind
-from das.accounting.conditioned_tree import TreeSampler
 from das.accounting.events import NotSupported
 from das.accounting.hierarchy import HierarchicalPlan
+from das.accounting.joint import Drawn
 from das.accounting.moves import Secret, adjacency, determined_queries, presence_move, unconstrained_moves
 from das.accounting.policies import POLICIES, attribute_secrets, geography_secrets, guarantee, guarantee_of_moves
 from das.errors import ProblemsFound
@@ -24,11 +25,20 @@ from das.plan.geography import spine_of
 from das.plan.plan import Plan
 from das.promise.families import family_lines
 from das.promise.lines import Lines, quoted_epsilon
-from das.promise.randomness import generator_of
+from das.promise.randomness import Generator, generator_of
 from das.schema.query import Neighbours
 from geography import Spine
 
-__all__ = ["Account", "account", "account_of", "nominal_entry", "presence_sections", "split_below"]
+__all__ = [
+    "Account",
+    "account",
+    "account_of",
+    "drawn_of",
+    "generator_section",
+    "nominal_entry",
+    "presence_sections",
+    "split_below",
+]
 
 
 @dataclass(frozen=True)
@@ -53,12 +63,11 @@ def account(plan: Plan, spine: Spine | None = None, *, known_adjacency: int | No
         except ProblemsFound:
             spine = None
     whole = replace(hierarchical_plan(plan, spine, several=about.get("several")), known_adjacency=known_adjacency)
-    delta, sampler = plan.settings.privacy.delta, plan.mechanism_stage.sampler
+    delta = plan.settings.privacy.delta
     generator = None if spine is None else generator_of(plan, spine)
-    if sampler is not None and generator is not None:
-        sampler = replace(sampler, total_variation=sampler.total_variation + generator.word_variation)
-    found = account_of(whole, delta, sampler)
-    found["randomness"] = None if generator is None else generator.to_json(_divergence(found, plan))
+    drawn = drawn_of(plan, whole, generator)
+    found = account_of(whole, delta, () if drawn is None else (drawn,))
+    found["randomness"] = None if generator is None else generator_section(generator, found, [plan])
     if plan.settings.privacy.neighbours is Neighbours.ADD_REMOVE:
         found |= presence_sections(whole, delta)
     if "split" in about:
@@ -68,12 +77,26 @@ def account(plan: Plan, spine: Spine | None = None, *, known_adjacency: int | No
     return Account(nominal_entry(whole, plan.framework, plan.budget, plan.epsilon()), found)
 
 
-def _divergence(found: dict[str, Any], plan: Plan) -> float:
-    """Rényi divergence of order 2 of the costliest pair that is compared: 2 rho, or epsilon where it is pure."""
+def drawn_of(plan: Plan, whole: HierarchicalPlan, generator: Generator | None) -> Drawn | None:
+    """Describe a release that conditions its noise; its words of the cipher join the errors of its sampler."""
+    sampler = plan.mechanism_stage.sampler
+    if sampler is None:
+        return None
+    words = Fraction(0) if generator is None else generator.word_variation
+    return Drawn(plan=whole, sampler=replace(sampler, total_variation=sampler.total_variation + words))
+
+
+def generator_section(generator: Generator, found: dict[str, Any], plans: Sequence[Plan]) -> dict[str, Any]:
+    """Describe the noise's generator, at the Rényi divergence of order 2 of the costliest pair that is compared.
+
+    That is 2 rho, or epsilon where all noise is pure.
+    """
     known = [entry["rho"] for entry in found["effective"] if isinstance(entry["rho"], float)]
     pure = [entry["epsilon"] for entry in found["effective"] if isinstance(entry["epsilon"], float)]
     worst = max((2 * rho for rho in known), default=0.0)
-    return max(worst, max(pure, default=0.0) if plan.framework == "pure" else 0.0, float(8 * plan.budget))
+    budgets = float(sum(8 * plan.budget for plan in plans))
+    is_pure = all(plan.framework == "pure" for plan in plans)
+    return generator.to_json(max(worst, max(pure, default=0.0) if is_pure else 0.0, budgets))
 
 
 def nominal_entry(whole: HierarchicalPlan, framework: str, budget: Fraction, epsilon: float) -> dict[str, Any]:
@@ -86,13 +109,13 @@ def nominal_entry(whole: HierarchicalPlan, framework: str, budget: Fraction, eps
     }
 
 
-def account_of(whole: HierarchicalPlan, delta: Fraction, sampler: TreeSampler | None = None) -> dict[str, Any]:
-    """Account a plan under every policy and for every secret.
+def account_of(whole: HierarchicalPlan, delta: Fraction, drawn: tuple[Drawn, ...] = ()) -> dict[str, Any]:
+    """Account a plan, or several releases as one, under every policy and for every secret.
 
-    Where all noise is of the Laplace kind the epsilons are pure: they need no delta. With a sampler, the noise is
-    conditioned to conform, and the account is that of the conditioned mechanism.
+    Where all noise is of the Laplace kind the epsilons are pure: they need no delta. The noise of the releases in
+    `drawn` is conditioned to conform, and the account is that of the conditioned mechanisms.
     """
-    lines = Lines(whole, delta, sampler)
+    lines = Lines(whole, delta, drawn)
     leaf, a = whole.levels[-1], adjacency(whole)
     found = _policies_and_secrets(lines)
     return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -11,18 +11,18 @@ from typing import Any
 
 from das.accounting.bounds import compensation_is_proved
 from das.accounting.condition import ONE_IS_ENOUGH, Condition, Kind
-from das.accounting.conditioned_tree import TreeSampler, conditioned_on_tree
 from das.accounting.conversion import epsilon_upper
 from das.accounting.events import LaplaceEvent, NotSupported
 from das.accounting.hierarchy import HierarchicalPlan
-from das.accounting.moves import Move, Secret, secret_moves
+from das.accounting.joint import Drawn, given_noise, is_mixed, not_supported, parts_of
+from das.accounting.moves import Move, Secret, secret_moves, within_class_moves
 from das.accounting.pld import LossDistribution, loss_distribution
 from das.accounting.policies import (
     POLICIES,
-    UNPROVED,
     Guarantee,
     guarantee,
     nominal_secret_guarantee,
+    of_group,
     policy_moves,
     secret_guarantee,
 )
@@ -34,15 +34,19 @@ from das.exact import float_upper
 __all__ = ["Lines", "quoted_epsilon"]
 
 Distributions = tuple[LossDistribution, ...] | NotSupported
+Moves = Iterable[Move] | NotSupported
 
 
 @dataclass(frozen=True)
 class Lines:
-    """What all numbers of one account share: the plan, delta, and the sampler where noise is conditioned."""
+    """What all numbers of one account share: the plan, delta, and the releases whose noise was conditioned.
+
+    Several releases are one plan here, with the events and the public facts of all of them.
+    """
 
     whole: HierarchicalPlan
     delta: Fraction
-    sampler: TreeSampler | None = None
+    drawn: tuple[Drawn, ...] = ()
 
     @cached_property
     def semi(self) -> Guarantee:
@@ -55,9 +59,9 @@ class Lines:
         return guarantee(self.whole, "nearest", self.delta)
 
     def under(self, policy: str) -> Guarantee:
-        """Give the guarantee of a policy, of conditioned noise where there is a sampler; its condition included."""
-        found = self.given_sampler(guarantee(self.whole, policy, self.delta))
-        entry = POLICIES[policy]
+        """Give the guarantee of a policy, its condition included."""
+        found, entry = guarantee(self.whole, policy, self.delta), POLICIES[policy]
+        found = self.priced(found, *self._in_a_row(policy, found.adjacency))
         if not self.whole.bounds or not entry.is_effective or found.epsilon is None:
             return found
         if entry.has_compensation:
@@ -66,11 +70,35 @@ class Lines:
 
     def about(self, secret: Secret) -> Guarantee:
         """Give the guarantee of a secret, its condition included."""
-        found = self.given_sampler(secret_guarantee(self.whole, secret, self.delta))
+        found = self.priced(secret_guarantee(self.whole, secret, self.delta), secret_moves(self.whole, secret))
         touched = any(_may_touch(self.whole, secret, query) for _, query in self.whole.bounds)
         if not touched or found.epsilon is None:
             return found
-        return replace(found, condition=self.alone(None if self.sampler else self.nearest, found))
+        return replace(found, condition=self.alone(None if self.drawn else self.nearest, found))
+
+    def group(self, secret: Secret, people: int) -> tuple[Guarantee, Guarantee]:
+        """Give the guarantee of people who each change as a secret allows, and that of as many of policy `semi`."""
+        alone, semi = secret_guarantee(self.whole, secret, self.delta), guarantee(self.whole, "semi", self.delta)
+        moves, steps = self._in_a_row("semi", semi.adjacency)
+        return (
+            self.priced(of_group(alone, people), secret_moves(self.whole, secret), people),
+            self.priced(of_group(semi, people), moves, people * steps),
+        )
+
+    def _in_a_row(self, policy: str, adjacency: int | None) -> tuple[Moves, int]:
+        """Give the moves of a policy; a ball of conditioned noise as changes in a row (``conditioned_tree.md``)."""
+        if self.drawn and POLICIES[policy].has_compensation and adjacency:
+            return tuple(within_class_moves(self.whole)), adjacency
+        return policy_moves(self.whole, policy)[0], 1
+
+    def priced(self, found: Guarantee, moves: Moves, steps: int = 1) -> Guarantee:
+        """Account moves by kind of noise where it is conditioned or mixed; otherwise the guarantee stands."""
+        if found.epsilon is None or isinstance(moves, NotSupported) or not (self.drawn or is_mixed(self.whole)):
+            return found
+        parts = parts_of(self.whole, self.drawn, moves)
+        if isinstance(parts, NotSupported):
+            return not_supported(found, parts)
+        return given_noise(found, parts, self.drawn, steps)
 
     def policy_line(self, policy: str) -> Quote:
         """Quote a policy."""
@@ -90,7 +118,7 @@ class Lines:
     ) -> Quote:
         """Quote a guarantee, with the exact distributions of its moves where they are known."""
         exact: Distributions = NotSupported("conditioned noise has no such distribution here")
-        if self.sampler is None and found.epsilon is not None and not isinstance(moves, NotSupported):
+        if not self.drawn and found.epsilon is not None and not isinstance(moves, NotSupported):
             exact = move_distributions(self.whole, moves)
         return Quote(
             group=group,
@@ -103,11 +131,12 @@ class Lines:
             condition=found.condition,
             assumptions=found.assumptions,
             learnt=self.learnt(found, exact),
+            reason=found.rho.reason if found.status == "not supported" and isinstance(found.rho, NotSupported) else "",
         )
 
     def tight(self, found: Guarantee, exact: Distributions) -> Number:
         """Epsilon at delta from exact distributions: a guarantee, and below that of zCDP. Pure DP needs none."""
-        if self.sampler is not None or found.policy == "group" or found.epsilon is None:
+        if self.drawn or found.policy == "group" or found.epsilon is None:
             return None
         if isinstance(found.pure, Fraction):
             return None
@@ -133,23 +162,19 @@ class Lines:
 
         def epsilon_at(delta: float) -> float:
             at = replace(found, delta=Fraction(delta), status="proved")
-            if self.sampler is None:
+            if not found.parts:
                 return epsilon_upper(found.rho, at.delta) if isinstance(found.rho, Fraction) else math.inf
-            epsilon = conditioned_on_tree(at, self.whole, self.sampler).epsilon
+            epsilon = given_noise(at, found.parts, self.drawn, found.steps).epsilon
             return math.inf if epsilon is None else epsilon
 
         return losses_of_curve(epsilon_at)
-
-    def given_sampler(self, found: Guarantee) -> Guarantee:
-        """Turn a guarantee into that of the conditioned noise, where there is a sampler."""
-        return found if self.sampler is None else conditioned_on_tree(found, self.whole, self.sampler)
 
     def alone(self, companion: Guarantee | None, found: Guarantee) -> Condition:
         """Say what holds where a published bound makes other records change along (``das/accounting/bounds.md``).
 
         Records together cost at most (sqrt(rho) + sqrt(rho') + ...)^2, or epsilon + epsilon' + ..., where each further
         one is any change of one record, the companion; and never more than the ball of a(t) records. Conditioned noise
-        has the ball's bound alone: what its normaliser adds does not add up over two changes.
+        has the ball's bound alone, in which two changes follow one another (``conditioned_tree.md``, Theorem 4).
         """
         worst, others = quoted_epsilon(self.semi), (self.semi.adjacency or 2) - 1
         if companion is not None and isinstance(found.rho, Fraction) and isinstance(companion.rho, Fraction):
@@ -162,7 +187,6 @@ class Lines:
             kind=Kind.ALONE,
             words="if the change alone keeps every published bound",
             otherwise=worst,
-            otherwise_status="numerically verified, not proved" if self.semi.status == UNPROVED else "proved",
             otherwise_if="" if compensation_is_proved(self.whole) else ONE_IS_ENOUGH,
         )
 

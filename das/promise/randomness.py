@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any
 
@@ -63,6 +64,11 @@ class Generator:
         pairs = self.lane_blocks**2 + self.deep_blocks**2
         changed = 2 * self.changed**2 * Fraction(math.exp(min(divergence, 600.0)) * (1 + 2.0**-40))
         return Fraction(self.streams**2, 2**97) + 2 * (pairs + changed) / 2**129
+
+    @classmethod
+    def of_all(cls, used: Sequence[Generator]) -> Generator:
+        """Count what several runs use as if it were under one key, which can only overstate what they add."""
+        return cls(**{field.name: sum(getattr(each, field.name) for each in used) for field in fields(cls)})
 
     @property
     def word_variation(self) -> Fraction:

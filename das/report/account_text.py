@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from das.accounting.condition import epsilon_text
-from das.accounting.quote import Quote, quotes_of
+from das.accounting.quote import Quote, quotes_of, reasons_of
 from das.exact import delta_text
 from das.report.conditions import Footnotes
+from das.report.releases import budget_sentence, ledger_sentences, release_rows
 
 __all__ = ["account_text"]
 
@@ -34,15 +35,20 @@ def account_text(nominal: Mapping[str, Any], sections: Mapping[str, Any]) -> str
         lines += ["", assumption, *(_row(quote, notes) for quote in listed)]
     lines.append("")
     lines += [f"[{number}] {text}" for number, text in enumerate(notes.texts, 1)]
+    lines += reasons_of(quotes)
     if any(quote.group == "tight" for quote in quotes):
         lines.append("tight: the same promise from the exact distributions of the noise; smaller, and as much proved")
     if any(quote.group == "families" for quote in quotes):
         lines.append(FAMILY_NOTE)
+    lines += [sentence] if (sentence := budget_sentence(nominal)) else []
     lines += _randomness(sections)
     for level, query in sections.get("determined_queries", ()):
         lines.append(f"not protected: {query} at {level} is the same in all data sets that are compared")
     if sections.get("vacuous"):
         lines.append("VACUOUS: the public facts determine the data")
+    rows = [f"  {name}: {words}{'; ' * bool(words)}{status}" for name, words, status in release_rows(sections)]
+    lines += ["", "releases", *rows] if rows else []
+    lines += ledger_sentences(sections)
     return "\n".join(lines)
 
 

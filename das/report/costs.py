@@ -156,6 +156,9 @@ def stops_of(statement: Mapping[str, Any], headline: Cost) -> tuple[Stop, ...]:
     if statement.get("planned", False):
         text = "It says what a release by this plan would promise. Nothing was measured, and nothing is published."
         stops.append(Stop("A plan, not a release.", text))
+    if statement.get("joint", False):
+        text = "Each of them has a statement of its own, which is the one to sign. Here is what they cost together."
+        stops.append(Stop("Several releases together, and not a release by itself.", text))
     if statement["seeded"]:
         text = "Whoever knows the key can subtract the noise. Nothing is promised to anybody."
         if statement.get("unprotected"):

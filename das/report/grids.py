@@ -65,6 +65,8 @@ def budget_grid(plan: Mapping[str, Any]) -> Grid:
         )
 
     rows = (Row(q, n, tuple(cell((at, q)) for at in levels), total(query=q)) for q, n in _queries(plan).items())
+    if plan.get("framework") == "zcdp and pure":  # each release has a budget of its own, and they have no sum
+        return Grid(levels, tuple(rows))
     return Grid(levels, tuple(rows), (*(total(level=at) for at in levels), total()))
 
 

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from das.accounting.condition import epsilon_text
 from das.accounting.conversion import epsilon_upper
-from das.accounting.quote import quotes_of
+from das.accounting.quote import quotes_of, reasons_of
 from das.errors import Problem, UsageError
 from das.report.charts import Bar, Point, bar_chart, dash_sample, delta_chart
 from das.report.conditions import Footnotes
@@ -20,8 +20,9 @@ from das.report.grids import budget_grid, exact_share, legend, noise_grid
 from das.report.guesses import belief_rows, family_table, tradeoff_figure
 from das.report.pages import page_template
 from das.report.reference import REFERENCE_NAME
+from das.report.releases import budget_sentence, ledger_sentences, release_rows
 from das.report.verdict import GRADES_TEXT, findings_of, household_of, hundredths_upper
-from das.report.wording import fact, named, one_in_upper, power_upper, quoted_upper
+from das.report.wording import charge, decisions, fact, named, one_in_upper, power_upper, quoted_upper
 
 __all__ = ["render_privacy"]
 
@@ -41,6 +42,7 @@ SECTIONS = (
     "unprotected_secrets",
     "randomness",
     "families",
+    "joint",
 )
 RECORDS = ("product", "conformance", "ledger_entry", "started", "finished", "inputs", "public_inputs", "versions")
 
@@ -96,6 +98,8 @@ def render_privacy(
     filters: dict[str, Callable[..., Any]] = {
         "named": named,
         "fact": fact,
+        "charge": charge,
+        "decisions": decisions,
         "hundredths": hundredths_upper,
         "quoted": epsilon_text,
     }
@@ -106,8 +110,8 @@ def render_privacy(
         costs=costs,
         headline=headline,
         stops=stops_of(statement, headline),
-        remainder=one_in_upper(Fraction(plan["delta"])) if plan["framework"] == "zcdp" else "",
-        delta_figure=power_upper(Fraction(plan["delta"])) if plan["framework"] == "zcdp" else "0",
+        remainder="" if plan["framework"] == "pure" else one_in_upper(Fraction(plan["delta"])),
+        delta_figure="0" if plan["framework"] == "pure" else power_upper(Fraction(plan["delta"])),
         findings=findings_of(statement),
         grades=GRADES_TEXT,
         reference=REFERENCE_NAME,
@@ -125,6 +129,10 @@ def render_privacy(
         legend=legend(),
         noise=noise_grid(plan),
         trade=_trade(plan, costs) if plan["framework"] == "zcdp" and "conditioned" not in statement else None,
+        releases=release_rows(statement),
+        ledgers=ledger_sentences(statement),
+        budget_parts=budget_sentence(statement["nominal"]),
+        reasons=reasons_of(quotes_of(statement)),
         digest_mark="".join(c for c in plan["plan_digest"] if c in "0123456789abcdef")[:16],
     )
 

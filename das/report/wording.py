@@ -6,11 +6,14 @@ import math
 from collections.abc import Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
+from typing import Any
 
 from markupsafe import Markup
 
 __all__ = [
     "UNKNOWN",
+    "charge",
+    "decisions",
     "fact",
     "factor_upper",
     "named",
@@ -22,6 +25,10 @@ __all__ = [
 ]
 
 UNKNOWN = "not supported"  # an accountant that does not know an event says so; it never says zero
+DECIDED = {
+    "lost": "accepted that entries of the ledger are lost; what they charged still counts",
+    "distinct": "declared that these are other people than those of a data set that looks alike",
+}
 LARGE = ((10**15, "quadrillion"), (10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
 
 
@@ -144,6 +151,32 @@ def fact(entry: object) -> str:
             return ", ".join(f"{key}: {value}" for key, value in entry.items())
         case _:
             return str(entry)
+
+
+def charge(entry: Mapping[str, object]) -> str:
+    """Write the charge of a ledger's entry; what a person decided about the ledger is said in sentences of its own.
+
+    Examples
+    --------
+    >>> charge({"kind": "commit", "decisions": [{"kind": "lost", "day": "2030-01-02", "reason": "fire"}]})
+    'kind: commit'
+    """
+    return fact({key: value for key, value in entry.items() if key != "decisions"})
+
+
+def decisions(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    """Say each decision that a person made about the ledger before a release was charged, with its reason.
+
+    Examples
+    --------
+    >>> decisions({"decisions": [{"kind": "distinct", "day": "2030-01-02", "reason": "another census"}]})
+    ('On 2030-01-02 somebody declared that these are other people than those of a data set that looks alike. Reason
+    given: another census.',)
+    """
+    return tuple(
+        f"On {each['day']} somebody {DECIDED[each['kind']]}. Reason given: {each['reason'].rstrip('.')}."
+        for each in entry.get("decisions", ())
+    )
 
 
 def _in_words(number: Decimal) -> str:

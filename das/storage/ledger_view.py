@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from das.errors import BudgetError, Problem, UsageError
+from das.errors import BudgetError, Problem, ProblemsFound, UsageError
 from das.storage.layout import Layout
 from das.storage.ledger import Ledger
 from das.storage.ledger_entries import Entry, LedgerEntries
 from das.storage.ledger_guard import LedgerGuard
 
-__all__ = ["Decision", "ledger_of", "ledger_text", "rows_of"]
+__all__ = ["Decision", "charges_beside", "ledger_of", "ledger_text", "rows_of"]
+
+JOINT = "effective numbers of all releases together: das account FOLDER, a folder that holds their run folders"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +125,42 @@ def _missing_entry(layout: Layout, ledger: Ledger) -> list[Problem]:
     return [Problem(str(ledger.path), "no longer holds the entry that this release's manifest names", remedy)]
 
 
+def charges_beside(folders: Iterable[Path], dataset: str, runs: Collection[str]) -> list[dict[str, Any]]:
+    """Say what was charged on a data set in all, by the ledgers of some runs, and how much of it by other runs.
+
+    Where a ledger cannot be read, `reason` says why, and there is no number: what is not known is not zero.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    for folder in folders:
+        try:
+            ledger, _ = ledger_of(folder, verify=False)
+            rows[str(ledger.path)] = _charges(ledger, dataset, runs)
+        except ProblemsFound as error:
+            reasons = "; ".join(problem.reason for problem in error.problems)
+            rows[f"{folder}: {reasons}"] = {"ledger": f"that of {folder.name}", "dataset": dataset, "reason": reasons}
+    return list(rows.values())
+
+
+def _charges(ledger: Ledger, dataset: str, runs: Collection[str]) -> dict[str, Any]:
+    posted = LedgerEntries()
+    for entry in ledger.entries(dataset):
+        posted.post(entry)
+    standing = [entry for entry in posted.runs.values() if entry.kind in ("reserve", "commit")]
+    spent, account = posted.spent.get(dataset, Fraction(0)), posted.accounts.get(dataset)
+    here = sum((entry.amount for entry in standing if entry.run_id in runs), Fraction(0))
+    return {
+        "ledger": ledger.path.name,
+        "dataset": dataset,
+        "framework": account.framework if account else "",
+        "total": str(account.amount) if account else None,
+        "charged": str(spent),
+        "charged_here": str(here),
+        "charged_elsewhere": str(spent - here),
+        "runs": len(standing),
+        "runs_elsewhere": sum(entry.run_id not in runs for entry in standing),
+    }
+
+
 def rows_of(ledger: Ledger, guard: LedgerGuard, *, verified: bool) -> dict[str, Any]:
     """Return the ledger as plain data."""
     entries = ledger.entries()
@@ -129,6 +168,7 @@ def rows_of(ledger: Ledger, guard: LedgerGuard, *, verified: bool) -> dict[str, 
         "ledger": ledger.path.name,
         "verified": verified,
         "witnesses": _places(ledger, guard),
+        "joint": JOINT,
         "datasets": {
             name: {"spent": str(ledger.spent(name))} for name in dict.fromkeys(entry.dataset for entry in entries)
         },
@@ -156,4 +196,6 @@ def ledger_text(ledger: Ledger, guard: LedgerGuard, *, verified: bool) -> str:
     lines += [f"witness: {place}" for place in _places(ledger, guard)] or ["witness: none yet"]
     if verified:
         lines.append("hash chain: verified")
+    if any(entry.kind == "commit" for entry in ledger.entries()):
+        lines.append(JOINT)
     return "\n".join(lines)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from das.accounting import pld
 from das.accounting.conversion import epsilon_upper, gdp_epsilon_upper
 from das.accounting.events import (
     Change,
@@ -213,3 +214,24 @@ def test_other_pure_events_are_randomised_response() -> None:
     for epsilon in (0.0, 0.4, 0.9):
         assert composed.delta_upper(epsilon) == pytest.approx(p - math.exp(epsilon) * (1 - p), rel=1e-4)
     assert composed.epsilon_upper(DELTA) <= 1.0001
+
+
+def test_a_coarser_grid_is_hardly_larger_and_never_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wide noise has so many atoms that a fine grid takes seconds; a coarse one gives an upper bound, too."""
+    measured = [(GaussianEvent(level="us", query=str(i), sigma2=Fraction(300 + 70 * i)), (1, -1)) for i in range(3)]
+    found = {}
+    for points in (2**12, 2**13, 2**15):
+        monkeypatch.setattr(pld, "GRID_POINTS", (points,))
+        found[points] = loss_distribution(measured).epsilon_upper(DELTA)
+    assert found[2**15] <= found[2**13] <= found[2**12] < found[2**15] * (1 + 1e-4)
+
+
+def test_the_grid_is_fine_where_that_is_quick_and_coarse_where_it_is_not() -> None:
+    def points(sigma2: int, times: int) -> float:
+        found = loss_distribution(
+            [(GaussianEvent(level="us", query=str(i), sigma2=sigma2 + Fraction(i, 7)), (1,)) for i in range(times)]
+        )
+        return len(found.masses)
+
+    assert points(100, 3) > 2**14
+    assert points(10**5, 5) < 2**14 + 2**13

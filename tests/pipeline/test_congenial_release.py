@@ -19,7 +19,8 @@ from das.errors import BudgetError, ConfigError, UsageError
 from das.evaluation.evaluate import evaluate
 from das.plan.plan import Plan
 from das.plan.tree_of_counts import tree_of
-from das.promise.joint import joint_account, read_source
+from das.promise.joint import joint_account
+from das.promise.sources import read_source
 from das.release.manifest import verify_release
 from das.runner import StageTime, find_runner
 from pipelines.stages.congenial import Congenial

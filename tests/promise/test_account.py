@@ -13,12 +13,17 @@ from das.accounting.condition import ONE_IS_ENOUGH, Kind
 from das.errors import ConfigError, UsageError
 from das.plan.load import load
 from das.promise.account import account
-from das.promise.joint import joint_account, read_source
+from das.promise.joint import joint_account
+from das.promise.sources import read_source
 from das.storage.layout import Layout
 from das.storage.ledger import Ledger
 from das.storage.run_identity import RunIdentity
 
 BED = {"query": "sex", "level": "block", "sense": ">=", "source": "beds.csv"}
+TREE = {
+    "geolevels": {"state": "1/6", "county": "1/3", "block": "1/2"},
+    "queries": {"all": {"total": "1"}, "block": {"sex": "1/2", "detailed": "1/2"}},
+}
 TOTAL = {"query": "total", "level": "state", "reason": "seats"}
 
 
@@ -115,26 +120,66 @@ def test_bounds_that_cross_say_what_is_assumed(country) -> None:
     assert three["semi"]["rho"] == pytest.approx(9 * three["nearest"]["rho"])
 
 
-def test_two_records_of_conditioned_gaussian_noise_are_not_called_proved(country) -> None:
-    """Where a bound binds two records of one class change, and that is verified only (``conditioned_tree.md``)."""
+def test_two_records_of_conditioned_noise_are_proved(country) -> None:
+    """Where a bound binds, two records of one class change: two in a row (``conditioned_tree.md``, Theorem 4)."""
     country.file("beds.csv", "geocode,f\n01001,1\n")
-    strategy = {
-        "geolevels": {"state": "1/6", "county": "1/3", "block": "1/2"},
-        "queries": {"all": {"total": "1"}, "block": {"sex": "1/2", "detailed": "1/2"}},
-    }
-    plan = country.plan(bound=[BED], strategy=strategy, estimate={"method": "congenial"})
-    found = account(plan).sections
-    semi = {row["policy"]: row for row in found["effective"]}["semi"]
-    assert semi["status"] == "conditioning: numerically verified, not proved"
-    for row in (*found["secrets"], *found["effective"][1:]):
-        assert row["status"] == "proved"
-        assert row["condition"]["otherwise_status"] == "numerically verified, not proved"
-        assert row["condition"]["otherwise_epsilon"] == semi["epsilon"]
-    pure = country.plan(
-        bound=[BED], strategy=strategy, estimate={"method": "congenial"}, privacy={"framework": "pure", "epsilon": "2"}
+    for privacy in ({"framework": "zcdp", "rho": "1/2"}, {"framework": "pure", "epsilon": "2"}):
+        plan = country.plan(bound=[BED], strategy=TREE, estimate={"method": "congenial"}, privacy=privacy)
+        found = account(plan).sections
+        semi, irreducible, nearest = found["effective"]
+        assert {row["status"] for row in (*found["secrets"], *found["effective"])} == {"proved"}
+        for row in (*found["secrets"], irreducible, nearest):
+            assert row["condition"]["otherwise_status"] == "proved"
+            assert row["condition"]["otherwise_epsilon"] == semi["epsilon"]
+        if "rho" in privacy:
+            assert semi["rho"] == pytest.approx(4 * nearest["rho"])
+
+
+def test_a_congenial_release_is_accounted_with_others(country) -> None:
+    """Its noise counts as that of the others does, under all facts together, with what its sampler adds."""
+    country.file("beds.csv", "geocode,f\n01001,1\n")
+
+    def source(name: str, **sections):
+        return read_source(str(country.write(country.config(release={"name": name}, **sections), f"{name}.toml")))
+
+    drawn = source("drawn", strategy=TREE, estimate={"method": "congenial"})
+    plain = source("plain", strategy=TREE, invariant=[TOTAL])
+    both, measured = (
+        joint_account([drawn, plain]).sections,
+        joint_account([plain, source("again", strategy=TREE)]).sections,
     )
-    for row in account(pure).sections["secrets"]:
-        assert row["condition"]["otherwise_status"] == "proved"  # Theorem 3 holds for every move
+    for mine, theirs in zip(both["effective"], measured["effective"], strict=True):
+        assert mine["status"] == "proved"
+        # the same noise, measured or drawn, has the same rho; integer orders and the sampler cost a little more
+        if mine["policy"] != "irreducible":
+            assert mine["rho"] == pytest.approx(theirs["rho"])
+            assert theirs["epsilon"] <= mine["epsilon"] <= theirs["epsilon"] * 1.02
+        # two people who trade states do so within one class of the drawn release, which publishes no total
+        else:
+            assert theirs["rho"] < mine["rho"] <= 2 * theirs["rho"]
+    assert both["releases"][0]["method"] == "congenial"
+    crossing = joint_account(
+        [drawn, source("sexes", invariant=[TOTAL, {"query": "sex", "level": "county", "reason": "r"}])]
+    )
+    assert {row["status"] for row in crossing.sections["effective"]} == {"proved"}
+
+
+def test_releases_in_different_frameworks_have_one_epsilon(country) -> None:
+    def source(name: str, **privacy):
+        return read_source(str(country.write(country.config(release={"name": name}, privacy=privacy), f"{name}.toml")))
+
+    gaussian, pure = source("one", framework="zcdp", rho="1/2"), source("two", framework="pure", epsilon="2")
+    found = joint_account([gaussian, pure])
+    assert found.nominal["rho"] == 0.5
+    assert found.nominal["pure_epsilon"] == 2.0
+    assert gaussian.plan.epsilon() < found.nominal["epsilon"] < gaussian.plan.epsilon() + 2
+    assert found.sections["tight"]["epsilon"] < found.nominal["epsilon"]
+    for row in found.sections["effective"]:
+        assert row["status"] == "proved"
+        assert row["tight_epsilon"] < row["epsilon"]
+    # a pure release that hardly adds noise is not turned into zCDP, where it would cost more
+    large = joint_account([gaussian, source("three", framework="pure", epsilon="30")])
+    assert large.nominal["epsilon"] == pytest.approx(gaussian.plan.epsilon() + 30)
 
 
 def test_a_pure_plan_quotes_nothing_that_needs_a_delta(country) -> None:

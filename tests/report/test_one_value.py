@@ -15,10 +15,14 @@ import pytest
 
 from das.accounting.quote import quotes_of
 from das.demo.starter import write_starter
+from das.plan.geography import spine_of
 from das.plan.load import load
 from das.plan.plan import Plan
 from das.plan.presets import folder
-from das.promise.account import account
+from das.promise.account import Account, account
+from das.promise.account_page import described_as_one
+from das.promise.joint import joint_account
+from das.promise.sources import Source
 from das.promise.statement import statement_of
 from das.report.account_text import account_text
 from das.report.privacy import render_privacy
@@ -220,26 +224,7 @@ def policies_on_page(html: str) -> list[list[str]]:
 def compare(plan: Plan) -> None:
     accounted = account(plan)
     statement = statement_of(plan, accounted, facts_digest=64 * "0", charged=plan.budget, seeded=False)
-    truth = said_in_json(statement)
-    assert len(truth) > 8
-    terminal = said_on_terminal(account_text(accounted.nominal, accounted.sections))
-    assert terminal == truth
-    html = render_privacy(statement, plan.to_json())
-    page = said_on_page(html, statement)
-    apart = {q.name for q in quotes_of({key: statement[key] for key in ("nominal", "tight", "effective")})}
-    spaced: Callable[[str], str] = lambda text: text.replace("_", " ")  # noqa: E731 - one use, as the page writes names
-    assert page == {spaced(name): said for name, said in truth.items() if name not in apart}
-    rows = policies_on_page(html)
-    listed = [said for name, said in truth.items() if name in apart]
-    assert len(rows) == len(listed)
-    for row, said in zip(rows, listed, strict=True):
-        epsilon = row[1] if plan.framework == "pure" else row[2]
-        assert dash(epsilon) in (said.epsilon, said.tight)
-        status, _, condition = row[-1].partition("|")
-        assert status == said.status
-        assert said.condition.partition(" (")[0] in condition.replace("; otherwise nothing is claimed", " nothing")
-        assert said.otherwise in condition
-        assert bool(condition) is bool(said.condition)
+    compare_statement(accounted, statement, plan.to_json())
     # what a run prints: a choice of the numbers, none without its condition
     after = summary(statement, Path("out"))
     for entry in (*statement["secrets"][:1], *statement["secrets"][-1:]):
@@ -253,9 +238,63 @@ def compare(plan: Plan) -> None:
         )
 
 
+def compare_statement(accounted: Account, statement: dict[str, Any], described: dict[str, Any]) -> None:
+    truth = said_in_json(statement)
+    assert len(truth) > 8
+    terminal = said_on_terminal(account_text(accounted.nominal, accounted.sections))
+    assert terminal == truth
+    html = render_privacy(statement, described)
+    page = said_on_page(html, statement)
+    apart = {q.name for q in quotes_of({key: statement[key] for key in ("nominal", "tight", "effective")})}
+    spaced: Callable[[str], str] = lambda text: text.replace("_", " ")  # noqa: E731 - one use, as the page writes names
+    assert page == {spaced(name): said for name, said in truth.items() if name not in apart}
+    rows = policies_on_page(html)
+    listed = [said for name, said in truth.items() if name in apart]
+    assert len(rows) == len(listed)
+    for row, said in zip(rows, listed, strict=True):
+        epsilon = row[1] if described["framework"] == "pure" else row[2]
+        assert dash(epsilon) in (said.epsilon, said.tight)
+        status, _, condition = row[-1].partition("|")
+        assert status == said.status
+        assert said.condition.partition(" (")[0] in condition.replace("; otherwise nothing is claimed", " nothing")
+        assert said.otherwise in condition
+        assert bool(condition) is bool(said.condition)
+
+
 @pytest.mark.parametrize("name", [*COUNTRIES, "starter"])
 def test_the_three_say_the_same(name: str, country: Any, tmp_path: Path) -> None:
     compare(plan_of(name, country, tmp_path))
+
+
+TOGETHER = {
+    "mixed frameworks": ("an invariant", "pure"),
+    "congenial and measured": ("congenial", "an invariant"),
+    "congenial, both kinds": ("congenial", "congenial and pure", "free"),
+}
+
+
+@pytest.mark.parametrize("names", TOGETHER.values(), ids=TOGETHER)
+def test_the_three_say_the_same_of_several_releases(names: tuple[str, ...], country: Any, tmp_path: Path) -> None:
+    sources = []
+    for name in names:
+        plan = plan_of(name, country, tmp_path)
+        sources.append(Source(plan, spine_of(plan)))
+    accounted = joint_account(sources)
+    accounted.sections["ledgers"] = [{"ledger": "that of one", "dataset": "d", "reason": "is closed to you"}]
+    statement, described = described_as_one(sources, accounted)
+    compare_statement(accounted, statement, described)
+    html, text = render_privacy(statement, described), account_text(accounted.nominal, accounted.sections)
+    page = Tables()
+    page.feed(html)
+    listed = page.tables["Each release, and whether it is accounted"][1:]
+    for row, entry in zip(listed, statement["releases"], strict=True):
+        assert row[2] == entry["status"]
+        assert entry["budget"] in row[1]
+        assert f"{row[0]}: {row[1]}; {row[2]}" in text
+    for words in ("is closed to you", *([up(2.0)] if "pure" in "".join(names) else [])):
+        assert words in text
+        assert words in html
+    assert "Several releases together, and not a release by itself." in html
 
 
 @pytest.mark.slow

@@ -346,3 +346,17 @@ def test_contrast_is_enough_everywhere(bare: dict[str, Any], plan: dict[str, Any
 
 def test_the_template_is_part_of_the_package() -> None:
     assert (files("das.report") / "privacy.html.j2").is_file()
+
+
+def test_decisions_about_the_ledger_are_sentences(plan, accounted, manifest) -> None:
+    decided = [
+        {"kind": "lost", "day": "2030-01-02", "reason": "the disk burnt."},
+        {"kind": "distinct", "day": "2030-02-03", "reason": "another census"},
+    ]
+    manifest["ledger_entry"]["decisions"] = decided
+    page = render_privacy(accounted, plan, manifest=manifest)
+    assert "On 2030-01-02 somebody accepted that entries of the ledger are lost" in page
+    assert "Reason given: the disk burnt.<" in page
+    assert "On 2030-02-03 somebody declared that these are other people" in page
+    assert "decisions" not in page
+    assert "&#39;kind&#39;" not in page

@@ -15,7 +15,8 @@ from das.accounting.conversion import gdp_epsilon_upper
 from das.errors import ConfigError
 from das.plan.geography import spine_of
 from das.promise.account import account
-from das.promise.joint import joint_account, read_source
+from das.promise.joint import joint_account
+from das.promise.sources import read_source
 from das.promise.statement import statement_of
 from das.report.account_text import account_text
 from das.report.privacy import render_privacy

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from das.accounting.conditioned_tree import conditioned_on_tree
+from das.accounting.joint import conditioned_on_tree
 from das.accounting.policies import Guarantee, Policy, guarantee
 from das.errors import Problem, UsageError
 from das.exact import float_upper
