@@ -32,11 +32,11 @@ def checked_share(name: str, share: Fraction, *, above_zero: bool = False) -> Fr
     return Fraction(share)
 
 
-def refuse_too_small(relative: float, what: str) -> None:
+def refuse_too_small(relative: float, what: str, instead: str = "or the number of parts") -> None:
     """Refuse a budget whose noise is wider than what it is added to: nothing could be read off the result."""
     if relative > 1 / 2:
         reason = f"is too small: the standard deviation of the noise would be {relative:.2g} times {what}"
-        raise ConfigError(Problem("budget", reason, "raise the budget, or the number of parts"))
+        raise ConfigError(Problem("budget", reason, f"raise the budget, {instead}"))
 
 
 def critical_value(confidence: float) -> float:

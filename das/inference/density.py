@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from das.errors import ConfigError, Problem
+from das.errors import ConfigError, InputError, Problem
 from das.inference.charge import Budget, Charge, single_release
 from das.inference.checks import critical_value, refuse_too_small
 from das.inference.grid import Bound, Grid
@@ -99,10 +99,12 @@ def density(
         reason = "under add-remove the number of rows is confidential"
         raise ConfigError(Problem("rows", reason, "state a public number, near the true one"))
     n = len(values) if budget.neighbours is Neighbours.REPLACE or rows is None else rows
+    if n < 2:
+        raise InputError(Problem("data", "has one row", "a density needs more"))
     fine, critical = _fine_bins(bins, n), critical_value(confidence)
     moved = 2 if budget.neighbours is Neighbours.REPLACE else 1
     noise = budget.noise(Fraction(1), l1=moved, l2_squared=moved)
-    refuse_too_small(sqrt(noise.variance()) * fine / n, "the number of rows that a bin has on average")
+    refuse_too_small(sqrt(noise.variance()) * fine / n, "a bin's rows on average", "or use fewer bins")
     content = {"method": "density", "bounds": [str(grid.lower), str(grid.upper)], "bins": fine, "rows": n}
     with single_release(charge, budget, content, "noisy histogram") as release:
         share = (values[:, 0] - float(grid.lower)) / float(grid.width)
@@ -165,13 +167,13 @@ def on_simplex(values: Reals) -> Reals:
     """
     falling = np.sort(values)[::-1]
     excess = (np.cumsum(falling) - 1) / np.arange(1, len(values) + 1)
-    last = np.flatnonzero(falling > excess)[-1]
-    return np.maximum(values - excess[last], 0)
+    last = int(np.flatnonzero(falling > excess)[-1])
+    return np.asarray(np.maximum(values - excess[last], 0))
 
 
 def _fine_bins(bins: Bins, n: int) -> int:
     """How many bins are counted; a public number."""
-    rule = ceil(round(n ** (1 / 3), 9))
+    rule = ceil(round(float(n) ** (1 / 3), 9))
     if bins == "rule":
         return rule
     if bins == "cross-validation":
