@@ -65,9 +65,7 @@ _PARTS = (
     click.option("--workers", type=click.IntRange(min=0), default=0, help="Processes.  [default: one for each core]"),
 )
 _FILE = click.argument("file", type=click.Path(path_type=Path))
-_COLUMN = click.option(
-    "--column", "columns", multiple=True, required=True, help="A column of numbers; may be repeated."
-)
+_COLUMN = click.option("--column", "columns", multiple=True, required=True, help="Of numbers; may be repeated.")
 
 
 def _with(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -112,9 +110,9 @@ def udp_(file: Path, columns: tuple[str, ...], bootstraps: int, share: str, as_j
         print_json(found.to_json())
         return
     low, high = ("not known" if each is None else f"{each:.1%}" for each in (found.alpha_low, found.alpha_high))
-    lines = [_interval_line("estimate", found.estimate, found.ci, found.se, given)]
+    lines = [_interval_line(found.estimate, found.ci, found.se, given)]
     lines += [
-        f"clipped      {low} of parts below the bounds, {high} above; mean of clipped parts {found.uncorrected:.6g}"
+        f"clipped      {low} of parts below, {high} above the bounds; mean of clipped parts {found.uncorrected:.6g}"
     ]
     lines += [] if found.feasible else [f"not corrected: {found.reason}; the standard error is an upper bound"]
     click.echo("\n".join([*lines, *_privacy_lines(found.privacy)]))
@@ -152,7 +150,7 @@ def sample_aggregate_(
         return
     lines = []
     for i, estimate in enumerate(found.estimate):
-        lines.append(_interval_line("estimate", estimate, found.ci[i], found.se[i], given))
+        lines.append(_interval_line(estimate, found.ci[i], found.se[i], given))
         if found.spread[i] == "bound":
             lines.append("             the variance between parts is not known: its largest possible value is taken")
     click.echo("\n".join([*lines, *_privacy_lines(found.privacy)]))
@@ -261,11 +259,9 @@ def _progress() -> Iterator[Any]:
         yield None
 
 
-def _interval_line(name: str, value: float, ci: tuple[float, float], se: float, given: dict[str, Any]) -> str:
-    low, high = ci
-    return (
-        f"{name:<13}{value:.6g}  ({given['confidence']:.0%} interval {low:.6g} to {high:.6g}, standard error {se:.3g})"
-    )
+def _interval_line(value: float, ci: tuple[float, float], se: float, given: dict[str, Any]) -> str:
+    interval = f"{given['confidence']:.0%} interval {ci[0]:.6g} to {ci[1]:.6g}"
+    return f"estimate     {value:.6g}  ({interval}, standard error {se:.3g})"
 
 
 def _privacy_lines(privacy: dict[str, Any]) -> list[str]:

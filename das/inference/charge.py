@@ -29,7 +29,7 @@ from das.storage.files import sha256_file
 from das.storage.ledger import Ledger
 from das.storage.ledger_entries import LedgerEntries
 from das.storage.ledger_guard import LedgerGuard
-from das.storage.population import population_of
+from das.storage.population import Population, population_of
 from das.storage.testing_key import UNPROTECTED
 
 __all__ = ["Budget", "Charge", "SingleRelease", "single_release"]
@@ -155,6 +155,7 @@ class SingleRelease:
     note: str
     run_id: str
     streams: Streams
+    people: Population
     is_charged: bool = False
     drawn: dict[str, Mechanism | None] = field(default_factory=dict)
 
@@ -213,8 +214,7 @@ class SingleRelease:
             framework = self.budget.currency
             ledger.record_testing(dataset=dataset, framework=framework, run_id=self.run_id, note=note, **common)
             return
-        guard = _guard(charge)
-        people = population_of({"name": path.name, "sha256": sha256_file(path)} for path in charge.files)
+        guard, people = _guard(charge), self.people
         ledger.reserve(
             dataset=dataset,
             framework=self.budget.currency,
@@ -260,14 +260,15 @@ def single_release(charge: Charge, budget: Budget, content: dict[str, Any], note
     >>> release.privacy({"estimate": Fraction(1)})["noise"]
     {'estimate': 'discrete-laplace(scale=1)'}
     """
+    people = population_of({"name": path.name, "sha256": sha256_file(path)} for path in charge.files)
     digest = digest_of(content | {"budget": str(budget.amount), "currency": budget.currency})
     if charge.testing_key is None:
         key, run_id = RunKey.generate(), secrets.token_hex(16)
-        _refuse_early(charge, budget, run_id)
+        _refuse_early(charge, budget, run_id, people)
     else:
         key = RunKey.for_testing(charge.testing_key)
         run_id = digest_of({"digest": digest, "testing key": charge.testing_key})[:32]
-    release = SingleRelease(charge, budget, digest, note, run_id, key.streams(bytes.fromhex(digest)))
+    release = SingleRelease(charge, budget, digest, note, run_id, key.streams(bytes.fromhex(digest)), people)
     try:
         yield release
         release._commit()
@@ -281,18 +282,18 @@ def _guard(charge: Charge) -> LedgerGuard:
     return LedgerGuard((charge.ledger or Path()).resolve(), tuple(folders))
 
 
-def _refuse_early(charge: Charge, budget: Budget, run_id: str) -> None:
+def _refuse_early(charge: Charge, budget: Budget, run_id: str, people: Population) -> None:
     """Refuse what the ledger would refuse later; nothing is written."""
     path, guard = (charge.ledger or Path()).resolve(), _guard(charge)
     if not path.exists() or not path.stat().st_size:
-        guard.refuse(LedgerEntries(), dataset=charge.dataset, run_id=run_id)
+        guard.refuse(LedgerEntries(), dataset=charge.dataset, run_id=run_id, population=people)
         if charge.total is not None and charge.total < budget.amount:
             reason = f"the total of data set {charge.dataset!r} is {charge.total}, and this release needs more"
             raise BudgetError(Problem(str(path), reason, f"lower the budget of {budget.amount}, or raise the total"))
         return
     ledger = Ledger(path)
     with ledger.locked() as posted:
-        guard.refuse(posted, dataset=charge.dataset, run_id=run_id)
+        guard.refuse(posted, dataset=charge.dataset, run_id=run_id, population=people)
     ledger.try_reserve(
         dataset=charge.dataset, framework=budget.currency, total=charge.total, run_id=run_id, amount=budget.amount
     )

@@ -38,7 +38,8 @@ def number_columns(path: Path, columns: list[str]) -> NDArray[np.float64]:
     twice = [name for name in dict.fromkeys(columns) if columns.count(name) > 1]
     if twice:
         raise UsageError(Problem(f"column {twice[0]!r}", "is named twice", "name it once"))
-    blocks, bad, problems = [], 0, []
+    blocks, bad = [], 0
+    problems: list[Problem] = []
     for batch in read_columns(path, columns):
         block = np.column_stack([_numbers(batch.table.column(name)) for name in columns])
         wrong = np.argwhere(~np.isfinite(block))

@@ -181,4 +181,4 @@ def _fine_bins(bins: Bins, n: int) -> int:
     if isinstance(bins, bool) or not isinstance(bins, int) or not 1 <= bins <= MOST_BINS:
         remedy = 'write a number, "rule" or "cross-validation"'
         raise ConfigError(Problem("bins", f"{bins!r} is not a number of bins", remedy))
-    return bins
+    return int(bins)

@@ -217,6 +217,7 @@ def estimate_parts(
     >>> float(state.estimates.mean())
     49.5
     """
+    statistic.check_columns(rows.shape[1])
     now = init(rows, options, seed, neighbours, size) if state is None else state
     began, first = time.monotonic(), now.done
     while now.done < options.parts:

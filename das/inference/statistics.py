@@ -39,6 +39,8 @@ class Statistic:
         Whether it takes weights of the shape (weightings, rows).
     weighted : bool
         Whether it takes weights at all; without them there are no bootstraps.
+    columns : pair
+        The least and the largest number of columns, or None.
 
     Examples
     --------
@@ -51,6 +53,16 @@ class Statistic:
     name: str
     batched: bool = False
     weighted: bool = True
+    columns: tuple[int, int | None] = (1, None)
+
+    def check_columns(self, count: int) -> None:
+        """Refuse a number of columns that the statistic does not take."""
+        least, most = self.columns
+        if count < least or (most is not None and count > most):
+            needs = f"{least} column{'s' * (least > 1)}" if least == most else f"at least {least} columns"
+            raise UsageError(
+                Problem(f"statistic {self.name!r}", f"takes {needs}, not {count}", "name the columns anew")
+            )
 
     def values(self, rows: Reals, weights: Reals | None) -> Reals:
         """Return one line of estimates for each weighting, or one line if there are no weights."""
@@ -117,10 +129,10 @@ def ols(rows: Reals, weights: Reals) -> Reals:
 
 
 BUILT_IN = {
-    "mean": Statistic(mean, "mean", batched=True),
-    "median": Statistic(median, "median", batched=True),
-    "proportion": Statistic(proportion, "proportion", batched=True),
-    "ols": Statistic(ols, "ols", batched=True),
+    "mean": Statistic(mean, "mean", batched=True, columns=(1, 1)),
+    "median": Statistic(median, "median", batched=True, columns=(1, 1)),
+    "proportion": Statistic(proportion, "proportion", batched=True, columns=(1, 1)),
+    "ols": Statistic(ols, "ols", batched=True, columns=(2, None)),
 }
 """What the commands know by name; `ols` takes the response first, then the regressor that is asked about."""
 
