@@ -111,9 +111,7 @@ def udp_(file: Path, columns: tuple[str, ...], bootstraps: int, share: str, as_j
         return
     low, high = ("not known" if each is None else f"{each:.1%}" for each in (found.alpha_low, found.alpha_high))
     lines = [_interval_line(found.estimate, found.ci, found.se, given)]
-    lines += [
-        f"clipped      {low} of parts below, {high} above the bounds; mean of clipped parts {found.uncorrected:.6g}"
-    ]
+    lines += [f"clipped      {low} of parts below, {high} above the bounds; clipped mean {found.uncorrected:.6g}"]
     lines += [] if found.feasible else [f"not corrected: {found.reason}; the standard error is an upper bound"]
     click.echo("\n".join([*lines, *_privacy_lines(found.privacy)]))
 

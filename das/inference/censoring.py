@@ -15,7 +15,7 @@ from scipy.special import ndtr, ndtri
 __all__ = ["Corrected", "Moments", "correct", "moments"]
 
 Reals = NDArray[np.float64]
-_STEPS = 60
+_STEPS = 48
 _WIDEST = 30.0  # log of sigma over the width of the bounds, at either end of the search
 
 

@@ -173,12 +173,12 @@ def on_simplex(values: Reals) -> Reals:
 
 def _fine_bins(bins: Bins, n: int) -> int:
     """How many bins are counted; a public number."""
-    rule = ceil(round(float(n) ** (1 / 3), 9))
+    rule: int = ceil(round(float(n) ** (1 / 3), 9))
     if bins == "rule":
         return rule
     if bins == "cross-validation":
-        return next((each for each in FINE if each >= FINER * rule), FINE[-1])
+        return min((each for each in FINE if each >= FINER * rule), default=FINE[-1])
     if isinstance(bins, bool) or not isinstance(bins, int) or not 1 <= bins <= MOST_BINS:
         remedy = 'write a number, "rule" or "cross-validation"'
         raise ConfigError(Problem("bins", f"{bins!r} is not a number of bins", remedy))
-    return int(bins)
+    return bins

@@ -22,17 +22,28 @@ from das.inference.parts import PartOptions, Progress, as_rows, estimate_parts
 from das.inference.statistics import Statistic, as_statistic
 from das.noise.mechanisms import Mechanism
 
-__all__ = ["NoisyMean", "Result", "grids_of", "noisy_mean", "private_mle", "sample_aggregate"]
+__all__ = [
+    "NoisyMean",
+    "Result",
+    "grids_of",
+    "infer",
+    "noisy_mean",
+    "private_mle",
+    "release_parts",
+    "sample_aggregate",
+]
 
 ESTIMATE, SPREAD = "estimate", "spread"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoisyMean:
-    """The released mean of one coordinate, and the variance of its noise."""
+    """The released mean of one coordinate, the variance of its noise, and that between parts with its source."""
 
     value: float
     noise_variance: float
+    variance: float = float("nan")
+    spread: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,11 +163,8 @@ def sample_aggregate(
     """
     chosen, rows, grids = as_statistic(statistic), as_rows(data), grids_of(bounds, grid_bits)
     share = checked_share("spread_share", spread_share)
-    d, steps = len(grids), grids[0].steps
-    noise = budget.noise(1 - share, l1=d * steps, l2_squared=d * steps * steps)
-    extra = budget.noise(share, l1=d * steps, l2_squared=d * steps * steps) if share else None
-    for each in (noise, *([extra] if extra else [])):
-        refuse_too_small(sqrt(each.variance()) / (steps * options.parts), "the range of the bounds")
+    for noise in filter(None, _noises(budget, grids, share)):
+        refuse_too_small(sqrt(noise.variance()) / (grids[0].steps * options.parts), "the range of the bounds")
     critical = critical_value(confidence)
     content = described("sample-and-aggregate", chosen, grids, options) | {"spread_share": str(share)}
     with single_release(charge, budget, content, f"sample-and-aggregate, {chosen.name}") as release:
@@ -166,28 +174,43 @@ def sample_aggregate(
             options,
             seed=release.seed("parts"),
             neighbours=budget.neighbours,
-            size=d,
+            size=len(grids),
             progress=progress,
         )
-        means = noisy_mean(state.estimates, grids, noise, release)
-        squares = [float("nan")] * d
-        if extra is not None:
-            squares = _noisy_squares(state.estimates, grids, release.draw(extra, SPREAD, d))
+        found = release_parts(state.estimates, grids, budget, share, release)
         spent = {ESTIMATE: budget.share(1 - share)} | ({SPREAD: budget.share(share)} if share else {})
         privacy = release.privacy(spent)
-    found = [_variance(mean.value, grid, square) for mean, grid, square in zip(means, grids, squares, strict=True)]
-    errors = [
-        sqrt(variance / options.parts + mean.noise_variance) for (variance, _), mean in zip(found, means, strict=True)
-    ]
+    return infer(found, privacy, parts=options.parts, critical=critical)
+
+
+def release_parts(
+    estimates: NDArray[np.float64], grids: Sequence[Grid], budget: Budget, share: Fraction, release: SingleRelease
+) -> list[NoisyMean]:
+    """Release the mean of clipped part estimates and, if a share of the budget is for it, the variance between them."""
+    noise, extra = _noises(budget, grids, share)
+    means = noisy_mean(estimates, grids, noise, release)
+    squares = [float("nan")] * len(grids)
+    if extra is not None:
+        squares = _noisy_squares(estimates, grids, release.draw(extra, SPREAD, len(grids)))
+    found = []
+    for mean, grid, square in zip(means, grids, squares, strict=True):
+        variance, source = _variance(mean.value, grid, square)
+        found.append(replace(mean, variance=variance, spread=source))
+    return found
+
+
+def infer(found: Sequence[NoisyMean], privacy: dict[str, Any], *, parts: int, critical: float) -> Result:
+    """Compute standard errors and intervals from what was released; this reads no data and costs nothing."""
+    errors = [sqrt(mean.variance / parts + mean.noise_variance) for mean in found]
     return Result(
-        estimate=tuple(mean.value for mean in means),
+        estimate=tuple(mean.value for mean in found),
         se=tuple(errors),
         ci=tuple(
-            (mean.value - critical * se, mean.value + critical * se) for mean, se in zip(means, errors, strict=True)
+            (mean.value - critical * se, mean.value + critical * se) for mean, se in zip(found, errors, strict=True)
         ),
-        noise_se=tuple(sqrt(mean.noise_variance) for mean in means),
-        spread=tuple(source for _, source in found),
-        parts=options.parts,
+        noise_se=tuple(sqrt(mean.noise_variance) for mean in found),
+        spread=tuple(mean.spread for mean in found),
+        parts=parts,
         privacy=privacy,
     )
 
@@ -219,6 +242,13 @@ def private_mle(
     """
     corrected = options if options.bias_correction != "none" else replace(options, bias_correction="jackknife")
     return sample_aggregate(data, likelihood_maximiser, bounds, budget, options=corrected, charge=charge, **more)
+
+
+def _noises(budget: Budget, grids: Sequence[Grid], share: Fraction) -> tuple[Mechanism, Mechanism | None]:
+    """Noise of the sums, and of the sums of squares: one part moves each of them by at most ``grid.steps``."""
+    d, steps = len(grids), grids[0].steps
+    size = {"l1": d * steps, "l2_squared": d * steps * steps}
+    return budget.noise(1 - share, **size), budget.noise(share, **size) if share else None
 
 
 def _noisy_squares(estimates: NDArray[np.float64], grids: Sequence[Grid], drawn: NDArray[np.int64]) -> list[float]:

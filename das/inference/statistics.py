@@ -60,9 +60,8 @@ class Statistic:
         least, most = self.columns
         if count < least or (most is not None and count > most):
             needs = f"{least} column{'s' * (least > 1)}" if least == most else f"at least {least} columns"
-            raise UsageError(
-                Problem(f"statistic {self.name!r}", f"takes {needs}, not {count}", "name the columns anew")
-            )
+            where, reason = f"statistic {self.name!r}", f"takes {needs}, not {count}"
+            raise UsageError(Problem(where, reason, "name as many"))
 
     def values(self, rows: Reals, weights: Reals | None) -> Reals:
         """Return one line of estimates for each weighting, or one line if there are no weights."""

@@ -15,18 +15,19 @@ from math import sqrt
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from das.errors import ConfigError, Problem
 from das.inference.censoring import correct, moments
-from das.inference.charge import Budget, Charge, single_release
+from das.inference.charge import Budget, Charge, SingleRelease, single_release
 from das.inference.checks import checked_share, critical_value, described, refuse_too_small
-from das.inference.grid import Bound
+from das.inference.grid import Bound, Grid
 from das.inference.parts import PartOptions, Progress, as_rows, estimate_parts
 from das.inference.sample_aggregate import ESTIMATE, grids_of, noisy_mean
 from das.inference.statistics import Statistic, as_statistic
+from das.noise.mechanisms import Mechanism
 
-__all__ = ["Released", "UdpResult", "infer", "udp"]
+__all__ = ["Released", "UdpResult", "infer", "release_parts", "udp"]
 
 CENSORED = "censored share"
 
@@ -136,8 +137,7 @@ def udp(
     critical = critical_value(confidence)
     if simulations < 2:
         raise ConfigError(Problem("simulations", f"{simulations} are too few", "give at least 2"))
-    noise = budget.noise(1 - part, l1=grid.steps, l2_squared=grid.steps**2)
-    count_noise = budget.noise(part, l1=1, l2_squared=1)
+    noise, count_noise = _noises(budget, grid, part)
     refuse_too_small(sqrt(noise.variance()) / (grid.steps * parts), "the range of the bounds")
     refuse_too_small(sqrt(count_noise.variance()) / parts, "the number of parts")
     content = described("udp", chosen, (grid,), options) | {"share": str(part)}
@@ -145,24 +145,34 @@ def udp(
         state = estimate_parts(
             rows, chosen, options, seed=release.seed("parts"), neighbours=budget.neighbours, progress=progress
         )
-        (mean,) = noisy_mean(state.estimates, (grid,), noise, release)
-        upper_side = mean.value >= float(grid.lower + grid.width / 2)  # from the released mean alone
-        theta = state.estimates[:, 0]
-        outside = theta > float(grid.upper) if upper_side else theta < float(grid.lower)
-        count = int(outside.sum()) + int(release.draw(count_noise, CENSORED)[0])
+        released = release_parts(state.estimates, grid, budget, part, release)
         seed = release.seed("simulation")
         privacy = release.privacy({ESTIMATE: budget.share(1 - part), CENSORED: budget.share(part)})
-    released = Released(
+    return infer(released, privacy, critical=critical, simulations=simulations, seed=seed)
+
+
+def release_parts(
+    estimates: NDArray[np.float64], grid: Grid, budget: Budget, share: Fraction, release: SingleRelease
+) -> Released:
+    """Release the mean of clipped part estimates and, on the side where that mean lies, the share of clipped ones.
+
+    The side follows from the released mean alone, so the choice costs nothing.
+    """
+    noise, count_noise = _noises(budget, grid, share)
+    (mean,) = noisy_mean(estimates, (grid,), noise, release)
+    upper_side = mean.value >= float(grid.lower + grid.width / 2)
+    outside = estimates > float(grid.upper) if upper_side else estimates < float(grid.lower)
+    count = int(outside.sum()) + int(release.draw(count_noise, CENSORED)[0])
+    return Released(
         mean=mean.value,
         mean_noise_variance=mean.noise_variance,
-        share=count / parts,
-        share_noise_variance=count_noise.variance() / parts**2,
+        share=count / len(estimates),
+        share_noise_variance=count_noise.variance() / len(estimates) ** 2,
         upper_side=upper_side,
         lower=float(grid.lower),
         upper=float(grid.upper),
-        parts=parts,
+        parts=len(estimates),
     )
-    return infer(released, privacy, critical=critical, simulations=simulations, seed=seed)
 
 
 def infer(released: Released, privacy: dict[str, Any], *, critical: float, simulations: int, seed: int) -> UdpResult:
@@ -213,6 +223,12 @@ def infer(released: Released, privacy: dict[str, Any], *, critical: float, simul
         parts=parts,
         privacy=privacy,
     )
+
+
+def _noises(budget: Budget, grid: Grid, share: Fraction) -> tuple[Mechanism, Mechanism]:
+    """Noise of the sum, which one part moves by at most ``grid.steps``, and of the count, which it moves by one."""
+    mean = budget.noise(1 - share, l1=grid.steps, l2_squared=grid.steps**2)
+    return mean, budget.noise(share, l1=1, l2_squared=1)
 
 
 def _one_grid(bounds: tuple[Bound, Bound], bits: int) -> Any:
