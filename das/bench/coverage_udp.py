@@ -10,12 +10,13 @@ from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from das.inference.charge import Budget, Charge
 from das.inference.density import density
 from das.inference.parts import PartOptions
+from das.inference.row_statistics import BUILT_IN
 from das.inference.sample_aggregate import sample_aggregate
-from das.inference.statistics import BUILT_IN
 from das.inference.udp import udp
 
 __all__ = ["CASES", "rows"]
@@ -29,13 +30,13 @@ def _test(seed: int, replication: int) -> Charge:
     return Charge(testing_key=f"coverage {seed} {replication}", data="generated")
 
 
-def _normal_rows(rng: np.random.Generator) -> Any:
+def _normal_rows(rng: Generator) -> Any:
     """Rows whose parts have means that are normal with mean 3 and deviation 1."""
     return rng.normal(3.0, _PART_ROWS**0.5, _PARTS * _PART_ROWS)
 
 
-def _udp(bounds: tuple[float, float]) -> Callable[[np.random.Generator, Charge], float]:
-    def covered(rng: np.random.Generator, charge: Charge) -> float:
+def _udp(bounds: tuple[float, float]) -> Callable[[Generator, Charge], float]:
+    def covered(rng: Generator, charge: Charge) -> float:
         budget = Budget("zcdp", "1/2")
         found = udp(_normal_rows(rng), BUILT_IN["mean"], bounds, _PARTS, 10, budget, charge=charge, simulations=500)
         return float(found.ci[0] <= 3 <= found.ci[1])
@@ -43,7 +44,7 @@ def _udp(bounds: tuple[float, float]) -> Callable[[np.random.Generator, Charge],
     return covered
 
 
-def _sample_aggregate(rng: np.random.Generator, charge: Charge) -> float:
+def _sample_aggregate(rng: Generator, charge: Charge) -> float:
     options, budget = PartOptions(parts=_PARTS), Budget("zcdp", "1/2")
     rows = _normal_rows(rng)
     share = Fraction(1, 4)
@@ -53,7 +54,7 @@ def _sample_aggregate(rng: np.random.Generator, charge: Charge) -> float:
     return float(found.ci[0][0] <= 3 <= found.ci[0][1])
 
 
-def _private_mle(rng: np.random.Generator, charge: Charge) -> float:
+def _private_mle(rng: Generator, charge: Charge) -> float:
     """The rate of exponential rows; the jackknife removes a bias of a part that is larger than the standard error."""
     options = PartOptions(parts=_PARTS, bias_correction="jackknife")
     found = sample_aggregate(
@@ -76,7 +77,7 @@ def exponential_rate(rows: Any, weights: Any) -> Any:
 exponential_rate.batched = True  # type: ignore[attr-defined]
 
 
-def _density(rng: np.random.Generator, charge: Charge) -> float:
+def _density(rng: Generator, charge: Charge) -> float:
     """The share of bins whose interval covers the mean of the density in them."""
     found = density(rng.triangular(0, 0.5, 1, 5000), (0, 1), Budget("pure", 1), charge=charge, bins=20)
     edges = np.array(found.edges)
@@ -86,7 +87,7 @@ def _density(rng: np.random.Generator, charge: Charge) -> float:
     return float(np.mean((low <= truth) & (truth <= high)))
 
 
-CASES: dict[str, Callable[[np.random.Generator, Charge], float]] = {
+CASES: dict[str, Callable[[Generator, Charge], float]] = {
     "udp, a quarter clipped on one side": _udp((-4.0, 3.6745)),
     "udp, a quarter clipped on the lower side": _udp((2.3255, 10.0)),
     "udp, clipped on both sides": _udp((1.5, 3.6745)),

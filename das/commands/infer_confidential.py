@@ -198,7 +198,7 @@ def _rows(file: Path, columns: tuple[str, ...]) -> Any:
 
 
 def _statistic(given: dict[str, Any]) -> Any:
-    from das.inference.statistics import named_statistic
+    from das.inference.row_statistics import named_statistic
 
     return named_statistic(given["statistic"])
 

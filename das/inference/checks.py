@@ -12,7 +12,7 @@ from scipy.special import ndtri
 from das.errors import ConfigError, Problem
 from das.inference.grid import Grid
 from das.inference.parts import PartOptions
-from das.inference.statistics import Statistic
+from das.inference.row_statistics import Statistic
 
 __all__ = ["checked_share", "critical_value", "described", "refuse_too_small"]
 

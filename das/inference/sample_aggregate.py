@@ -19,7 +19,7 @@ from das.inference.charge import Budget, Charge, SingleRelease, single_release
 from das.inference.checks import checked_share, critical_value, described, refuse_too_small
 from das.inference.grid import Bound, Grid
 from das.inference.parts import PartOptions, Progress, as_rows, estimate_parts
-from das.inference.statistics import Statistic, as_statistic
+from das.inference.row_statistics import Statistic, as_statistic
 from das.noise.mechanisms import Mechanism
 
 __all__ = [
@@ -154,7 +154,7 @@ def sample_aggregate(
     --------
     >>> rows = np.random.default_rng(1).normal(5, 1, 2000)
     >>> test = Charge(testing_key="doc", data="generated")
-    >>> from das.inference.statistics import BUILT_IN
+    >>> from das.inference.row_statistics import BUILT_IN
     >>> found = sample_aggregate(
     ...     rows, BUILT_IN["median"], (0, 10), Budget("zcdp", "1/2"), options=PartOptions(parts=100), charge=test
     ... )

@@ -23,8 +23,8 @@ from das.inference.charge import Budget, Charge, SingleRelease, single_release
 from das.inference.checks import checked_share, critical_value, described, refuse_too_small
 from das.inference.grid import Bound, Grid
 from das.inference.parts import PartOptions, Progress, as_rows, estimate_parts
+from das.inference.row_statistics import Statistic, as_statistic
 from das.inference.sample_aggregate import ESTIMATE, grids_of, noisy_mean
-from das.inference.statistics import Statistic, as_statistic
 from das.noise.mechanisms import Mechanism
 
 __all__ = ["Released", "UdpResult", "infer", "release_parts", "udp"]
@@ -126,7 +126,7 @@ def udp(
     --------
     >>> rows = np.random.default_rng(2).normal(3, 10, 40_000)
     >>> test = Charge(testing_key="doc", data="generated")
-    >>> from das.inference.statistics import BUILT_IN
+    >>> from das.inference.row_statistics import BUILT_IN
     >>> found = udp(rows, BUILT_IN["mean"], (-4, "3.5"), 400, 20, Budget("zcdp", "1/2"), charge=test)
     >>> found.feasible, round(found.uncorrected, 1), abs(found.estimate - 3) < 2 * found.se
     (True, 2.8, True)

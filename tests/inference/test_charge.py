@@ -13,8 +13,8 @@ from das.errors import BudgetError, ConfigError, InputError, UsageError
 from das.inference.charge import Budget, Charge, single_release
 from das.inference.density import density
 from das.inference.parts import PartOptions
+from das.inference.row_statistics import BUILT_IN
 from das.inference.sample_aggregate import sample_aggregate
-from das.inference.statistics import BUILT_IN
 from das.inference.udp import udp
 from das.storage.ledger import Ledger
 

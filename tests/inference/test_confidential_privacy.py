@@ -20,8 +20,8 @@ from das.inference.charge import Budget, Charge, single_release
 from das.inference.density import density
 from das.inference.grid import Grid
 from das.inference.parts import PartOptions, PartsState, step
+from das.inference.row_statistics import BUILT_IN, as_statistic
 from das.inference.sample_aggregate import release_parts as release_mean
-from das.inference.statistics import BUILT_IN, as_statistic
 from das.inference.udp import release_parts
 from das.noise import DiscreteGaussian, DiscreteLaplace
 from das.schema.query import Neighbours

@@ -15,7 +15,7 @@ from das.errors import ConfigError, InputError
 from das.inference import parts as module
 from das.inference.grid import Grid
 from das.inference.parts import PartOptions, as_rows, estimate_parts, init, step
-from das.inference.statistics import BUILT_IN, Statistic, as_statistic
+from das.inference.row_statistics import BUILT_IN, Statistic, as_statistic
 from das.schema.query import Neighbours
 
 MEAN = BUILT_IN["mean"]

@@ -17,7 +17,7 @@ from das.inference.censoring import correct, moments
 from das.inference.charge import Budget, Charge, single_release
 from das.inference.grid import Grid
 from das.inference.parts import PartOptions
-from das.inference.statistics import BUILT_IN
+from das.inference.row_statistics import BUILT_IN
 from das.inference.udp import Released, UdpResult, infer, release_parts, udp
 
 TEST = Charge(testing_key="udp", data="generated")
