@@ -8,7 +8,7 @@ so a release that is killed cannot be continued: what it was charged stays charg
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -23,7 +23,7 @@ from das.errors import BudgetError, ConfigError, Problem, UsageError
 from das.exact import digest_of, round_up
 from das.noise.mechanisms import FRAMEWORKS, Mechanism
 from das.noise.rational import Rational, positive_rational
-from das.noise.stream import Bits, RunKey, Streams
+from das.noise.stream import RunKey, Streams
 from das.schema.query import Neighbours
 from das.storage.files import sha256_file
 from das.storage.ledger import Ledger
@@ -157,7 +157,7 @@ class SingleRelease:
     streams: Streams
     people: Population
     is_charged: bool = False
-    drawn: dict[str, Mechanism | None] = field(default_factory=dict)
+    drawn: dict[str, Mechanism] = field(default_factory=dict)
 
     def seed(self, purpose: str) -> int:
         """Return 128 bits for what is random and no noise: a partition, bootstrap weights, a simulation."""
@@ -165,14 +165,14 @@ class SingleRelease:
 
     def draw(self, noise: Mechanism, purpose: str, n: int = 1) -> NDArray[np.int64]:
         """Return n exact draws; a purpose is drawn for once, because equal noise on two answers reveals both."""
-        self._begin(purpose, noise)
+        if purpose in self.drawn:
+            raise UsageError(Problem(purpose, "its noise was drawn before", "draw the noise of an answer once"))
+        if not self.is_charged:
+            self._reserve()
+            self.is_charged = True
+        self.drawn[purpose] = noise
         name = ("inference", "", purpose, noise.name)
         return noise.draw(self.streams.bundle([name]), n).reshape(n)
-
-    def choose(self, purpose: str, choice: Callable[[Bits], int]) -> int:
-        """Return a choice that is random by exact coins from a stream of its own."""
-        self._begin(purpose, None)
-        return choice(self.streams.bits(("inference", "", purpose, "choice")))
 
     def privacy(self, spent: dict[str, Fraction]) -> dict[str, Any]:
         """Return what the result says of its promise; the parts must be the whole amount."""
@@ -184,7 +184,7 @@ class SingleRelease:
             "neighbours": str(self.budget.neighbours),
             parameter: str(self.budget.amount),
             "spent": {name: str(amount) for name, amount in spent.items()},
-            "noise": {name: noise.name for name, noise in self.drawn.items() if noise is not None},
+            "noise": {name: noise.name for name, noise in self.drawn.items()},
             "status": "proved",
         }
         if self.budget.framework == "zcdp":
@@ -194,14 +194,6 @@ class SingleRelease:
             found["status"] = "a test: the noise can be removed by whoever guesses the testing key"
             found["testing"] = True
         return found | {"dataset": self.charge.dataset, "run_id": self.run_id}
-
-    def _begin(self, purpose: str, noise: Mechanism | None) -> None:
-        if purpose in self.drawn:
-            raise UsageError(Problem(purpose, "its noise was drawn before", "draw the noise of an answer once"))
-        if not self.is_charged:
-            self._reserve()
-            self.is_charged = True
-        self.drawn[purpose] = noise
 
     def _reserve(self) -> None:
         charge = self.charge
@@ -285,6 +277,10 @@ def _guard(charge: Charge) -> LedgerGuard:
 def _refuse_early(charge: Charge, budget: Budget, run_id: str, people: Population) -> None:
     """Refuse what the ledger would refuse later; nothing is written."""
     path, guard = (charge.ledger or Path()).resolve(), _guard(charge)
+    if not path.parent.is_dir():
+        raise UsageError(
+            Problem(str(path.parent), "is no folder, so no ledger can be in it", "make it, or name another")
+        )
     if not path.exists() or not path.stat().st_size:
         guard.refuse(LedgerEntries(), dataset=charge.dataset, run_id=run_id, population=people)
         if charge.total is not None and charge.total < budget.amount:

@@ -13,7 +13,7 @@ import os
 import pickle
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
@@ -37,6 +37,8 @@ Progress = Callable[[str, int, int], None]
 
 CHUNKS = 64
 """Steps in which the parts are worked through, at most."""
+BATCH_WEIGHTS = 1 << 22
+"""Weights of a part that are in memory at a time: 32 MB."""
 WORTH_WORKERS_SECONDS = 2.0
 """Work that takes less is not worth starting processes for."""
 
@@ -51,7 +53,7 @@ class PartOptions:
         The number of disjoint parts.
     bootstraps : int
         Weightings of each part, drawn from Multinomial(rows, 1/n) as in the bag of little bootstraps (Kleiner and
-        others 2014); their mean is the part's estimate. 0: the statistic of the part itself.
+        others 2014); their mean is the part's estimate. 0, or a statistic without weights: that of the part itself.
     bias_correction : {"none", "jackknife"}
         With "jackknife", the bias of order 1/n is removed from each part (Quenouille 1956).
     rows : int, optional
@@ -275,13 +277,27 @@ def _part_estimate(
 ) -> Reals:
     n = len(block)
     if options.bias_correction == "jackknife":
-        whole, *without = statistic.values(block, np.vstack([np.ones(n), 1 - np.eye(n)]))
-        return np.asarray(n * whole - (n - 1) * np.mean(without, axis=0))
+        (whole,) = statistic.values(block, np.ones((1, n)))
+        without = (1 - np.eye(each.stop - each.start, n, each.start) for each in _batches(n, n))
+        return np.asarray(n * whole - (n - 1) * _mean_over(statistic, block, without))
     if options.bootstraps and statistic.weighted:
         rng = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(1, part)))
-        weights = rng.multinomial(weight, np.full(n, 1 / n), size=options.bootstraps).astype(np.float64)
-        return np.asarray(statistic.values(block, weights).mean(axis=0))
+        equal = np.full(n, 1 / n)
+        drawn = (rng.multinomial(weight, equal, size=len(each)) for each in _batches(options.bootstraps, n))
+        return _mean_over(statistic, block, drawn)
     return np.asarray(statistic.values(block, None)[0])
+
+
+def _batches(weightings: int, rows: int) -> Iterator[range]:
+    """Cut a number of weightings of so many rows into runs that fit the memory."""
+    size = max(1, BATCH_WEIGHTS // max(rows, 1))
+    yield from (range(first, min(first + size, weightings)) for first in range(0, weightings, size))
+
+
+def _mean_over(statistic: Statistic, block: Reals, batches: Iterable[NDArray[Any]]) -> Reals:
+    """Mean of a statistic over weightings, which come in batches."""
+    values = [statistic.values(block, weights.astype(np.float64)) for weights in batches]
+    return np.asarray(np.concatenate(values).mean(axis=0))
 
 
 def _with_chunk(

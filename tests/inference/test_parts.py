@@ -137,6 +137,14 @@ def test_the_jackknife_removes_the_leading_bias() -> None:
     assert state.estimates[:, 0] == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("options", [{"bootstraps": 7}, {"bias_correction": "jackknife"}])
+def test_batches_of_weights_change_nothing(options: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, chosen = as_rows(np.random.default_rng(1).normal(size=50)), PartOptions(parts=4, **options)
+    whole = estimate_parts(rows, BUILT_IN["median"], chosen, seed=1).estimates
+    monkeypatch.setattr(module, "BATCH_WEIGHTS", 30)
+    assert estimate_parts(rows, BUILT_IN["median"], chosen, seed=1).estimates == pytest.approx(whole, abs=1e-12)
+
+
 @pytest.mark.parametrize(
     ("options", "match"),
     [
