@@ -161,7 +161,7 @@ def test_a_testing_key_for_confidential_data_needs_a_word() -> None:
 
 
 def test_a_ledger_in_no_folder_is_refused_before_the_work(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no ledger can be in it"):
+    with pytest.raises(UsageError, match="it can hold no ledger"):
         release_udp(Charge(ledger=tmp_path / "no" / "ledger.sqlite", dataset="people"))
 
 
