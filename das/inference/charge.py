@@ -278,9 +278,7 @@ def _refuse_early(charge: Charge, budget: Budget, run_id: str, people: Populatio
     """Refuse what the ledger would refuse later; nothing is written."""
     path, guard = (charge.ledger or Path()).resolve(), _guard(charge)
     if not path.parent.is_dir():
-        raise UsageError(
-            Problem(str(path.parent), "is no folder, so it can hold no ledger", "make it first")
-        )
+        raise UsageError(Problem(str(path.parent), "is no folder, so it can hold no ledger", "make it first"))
     if not path.exists() or not path.stat().st_size:
         guard.refuse(LedgerEntries(), dataset=charge.dataset, run_id=run_id, population=people)
         if charge.total is not None and charge.total < budget.amount:
