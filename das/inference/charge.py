@@ -34,6 +34,7 @@ from das.storage.testing_key import UNPROTECTED
 
 __all__ = ["Budget", "Charge", "SingleRelease", "single_release"]
 
+DATA = ("confidential", "public", "generated")
 DELTA = Fraction(1, 10**10)
 _NOT_RECORDED = "not recorded: a release without a folder is never continued"
 
@@ -128,6 +129,8 @@ class Charge:
     unprotected: bool = False
 
     def __post_init__(self) -> None:
+        if self.data not in DATA:
+            raise UsageError(Problem("data", f"{self.data!r} is not known", f"write one of {', '.join(DATA)}"))
         if self.testing_key is None:
             if self.unprotected:
                 raise UsageError(Problem("unprotected", "is about testing keys", "leave it out"))

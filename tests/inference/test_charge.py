@@ -156,6 +156,8 @@ def test_a_testing_key_for_confidential_data_needs_a_word() -> None:
     with pytest.raises(UsageError, match="whoever guesses the key"):
         Charge(testing_key="k")
     assert Charge(testing_key="k", unprotected=True).is_testing
+    with pytest.raises(UsageError, match="'harmless' is not known"):
+        Charge(testing_key="k", data="harmless")
     with pytest.raises(UsageError, match="about testing keys"):
         Charge(ledger=Path("l"), dataset="d", unprotected=True)
 
