@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from fractions import Fraction
+from math import inf
 from typing import Any
 
-from scipy.special import ndtri
+from scipy.special import ndtri, stdtrit
 
 from das.errors import ConfigError, Problem
 from das.inference.grid import Grid
@@ -39,8 +40,15 @@ def refuse_too_small(relative: float, what: str, instead: str = "or the number o
         raise ConfigError(Problem("budget", reason, f"raise the budget, {instead}"))
 
 
-def critical_value(confidence: float) -> float:
-    """Return the normal quantile of a two-sided interval."""
+def critical_value(confidence: float, freedom: float = inf) -> float:
+    """Return the quantile of a two-sided interval: normal, or Student's t.
+
+    Examples
+    --------
+    >>> round(critical_value(0.95), 4), round(critical_value(0.95, 10), 4)
+    (1.96, 2.2281)
+    """
     if not 0 < confidence < 1:
         raise ConfigError(Problem("confidence", f"{confidence!r} is not between 0 and 1", "write for example 0.95"))
-    return float(ndtri((1 + confidence) / 2))
+    middle = (1 + confidence) / 2
+    return float(ndtri(middle) if freedom == inf else stdtrit(freedom, middle))

@@ -38,11 +38,15 @@ ESTIMATE, SPREAD = "estimate", "spread"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoisyMean:
-    """The released mean of one coordinate, the variance of its noise, and that between parts with its source."""
+    """The released mean of one coordinate and the variance of its noise; the variance between parts, and its source.
+
+    ``variance_error`` is the variance of that variance, from its own noise and from sampling.
+    """
 
     value: float
     noise_variance: float
     variance: float = float("nan")
+    variance_error: float = 0.0
     spread: str = ""
 
 
@@ -165,7 +169,7 @@ def sample_aggregate(
     share = checked_share("spread_share", spread_share)
     for noise in filter(None, _noises(budget, grids, share)):
         refuse_too_small(sqrt(noise.variance()) / (grids[0].steps * options.parts), "the range of the bounds")
-    critical = critical_value(confidence)
+    critical_value(confidence)  # refuses what is none before anything is spent
     content = described("sample-and-aggregate", chosen, grids, options) | {"spread_share": str(share)}
     with single_release(charge, budget, content, f"sample-and-aggregate, {chosen.name}") as release:
         state = estimate_parts(
@@ -180,7 +184,7 @@ def sample_aggregate(
         found = release_parts(state.estimates, grids, budget, share, release)
         spent = {ESTIMATE: budget.share(1 - share)} | ({SPREAD: budget.share(share)} if share else {})
         privacy = release.privacy(spent)
-    return infer(found, privacy, parts=options.parts, critical=critical)
+    return infer(found, privacy, parts=options.parts, confidence=confidence)
 
 
 def release_parts(
@@ -192,22 +196,35 @@ def release_parts(
     squares = [float("nan")] * len(grids)
     if extra is not None:
         squares = _noisy_squares(estimates, grids, release.draw(extra, SPREAD, len(grids)))
-    found = []
-    for mean, grid, square in zip(means, grids, squares, strict=True):
-        variance, source = _variance(mean.value, grid, square)
-        found.append(replace(mean, variance=variance, spread=source))
-    return found
+    parts, of_square = (
+        len(estimates),
+        0.0 if extra is None else extra.variance() / (len(estimates) * grids[0].steps) ** 2,
+    )
+    return [
+        _with_variance(mean, grid, square, of_square, parts)
+        for mean, grid, square in zip(means, grids, squares, strict=True)
+    ]
 
 
-def infer(found: Sequence[NoisyMean], privacy: dict[str, Any], *, parts: int, critical: float) -> Result:
-    """Compute standard errors and intervals from what was released; this reads no data and costs nothing."""
+def infer(found: Sequence[NoisyMean], privacy: dict[str, Any], *, parts: int, confidence: float) -> Result:
+    """Compute standard errors and intervals from what was released; this reads no data and costs nothing.
+
+    Notes
+    -----
+    A standard error that is itself estimated makes a normal interval too short. The quantile is that of Student's t with
+    2 se^4 / Var(se^2) degrees of freedom (Satterthwaite 1946).
+    """
     errors = [sqrt(mean.variance / parts + mean.noise_variance) for mean in found]
+    intervals = []
+    for mean, se in zip(found, errors, strict=True):
+        uncertain = mean.variance_error / parts**2
+        freedom = 2 * se**4 / uncertain if uncertain else float("inf")
+        half = critical_value(confidence, freedom) * se
+        intervals.append((mean.value - half, mean.value + half))
     return Result(
         estimate=tuple(mean.value for mean in found),
         se=tuple(errors),
-        ci=tuple(
-            (mean.value - critical * se, mean.value + critical * se) for mean, se in zip(found, errors, strict=True)
-        ),
+        ci=tuple(intervals),
         noise_se=tuple(sqrt(mean.noise_variance) for mean in found),
         spread=tuple(mean.spread for mean in found),
         parts=parts,
@@ -261,16 +278,17 @@ def _noisy_squares(estimates: NDArray[np.float64], grids: Sequence[Grid], drawn:
     return found
 
 
-def _variance(value: float, grid: Grid, square: float) -> tuple[float, str]:
-    """Variance of part estimates from the released mean and mean square, and where it comes from.
+def _with_variance(mean: NoisyMean, grid: Grid, square: float, of_square: float, parts: int) -> NoisyMean:
+    """Add the variance of part estimates: from the released mean and mean square, without the bias that noise makes.
 
     Where there is no mean square, or noise made the variance negative, it is the largest that a law within the bounds
     with this mean can have, (upper - mean)(mean - lower) (Bhatia and Davis 2000).
     """
     half = float(grid.width) / 2
-    middle = float(grid.lower) + half
-    variance = square * half * half - (value - middle) ** 2
+    off = mean.value - float(grid.lower) - half
+    variance = (square * half * half - off * off + mean.noise_variance) * parts / (parts - 1)
     if variance > 0:
-        return variance, "released"
-    inside = min(max(value, float(grid.lower)), float(grid.upper))
-    return (float(grid.upper) - inside) * (inside - float(grid.lower)), "bound"
+        error = of_square * half**4 + 4 * off * off * mean.noise_variance + 2 * variance**2 / parts
+        return replace(mean, variance=variance, variance_error=error, spread="released")
+    inside = min(max(mean.value, float(grid.lower)), float(grid.upper))
+    return replace(mean, variance=(float(grid.upper) - inside) * (inside - float(grid.lower)), spread="bound")
