@@ -211,8 +211,8 @@ def infer(found: Sequence[NoisyMean], privacy: dict[str, Any], *, parts: int, co
 
     Notes
     -----
-    A standard error that is itself estimated makes a normal interval too short. The quantile is that of Student's t with
-    2 se^4 / Var(se^2) degrees of freedom (Satterthwaite 1946).
+    A standard error that is itself estimated makes a normal interval too short. The quantile is that of Student's t
+    with 2 se^4 / Var(se^2) degrees of freedom (Satterthwaite 1946).
     """
     errors = [sqrt(mean.variance / parts + mean.noise_variance) for mean in found]
     intervals = []
