@@ -100,5 +100,7 @@ def das(debug: bool) -> None:
 
 
 for _group in (planning, release, inspecting, query, accuracy):
+    for _group in (planning, release, inspecting, query, accuracy):
+    for _group in (planning, release, inspecting, query, accuracy):
     for _command in _group.COMMANDS:
         das.add_command(_command)

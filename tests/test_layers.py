@@ -19,10 +19,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("das.plan", "das.table"),
     ("das.runner", "das.records", "das.storage", "das.congenial"),
     ("das.facts", "das.demo"),
-    # ===== the wall: nothing below reads the confidential side, but for `evaluation` and `check`, which say so =====
+    # == the wall: nothing below reads the confidential side, but `evaluation`, `inference` and `check`, which say so ==
     ("das.estimation", "das.promise"),
     ("das.release",),
-    ("das.evaluation", "das.check", "das.inference"),
+    ("das.evaluation", "das.inference", "das.check"),
     ("das.bench", "das.api"),
     ("das",),
     ("das.commands",),

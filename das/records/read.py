@@ -20,7 +20,17 @@ from geography.csv_file import UNREADABLE, UnevenRows, batches_of, fault_in
 from geography.problem_list import Source, listed, nearest
 from geography.reading import header
 
-__all__ = ["Batch", "Chunk", "chunks", "files_matching", "fingerprints", "input_files", "public_files", "read"]
+__all__ = [
+    "Batch",
+    "Chunk",
+    "chunks",
+    "files_matching",
+    "fingerprints",
+    "input_files",
+    "public_files",
+    "read",
+    "read_columns",
+]
 
 COPY_AGAIN = "copy or write the file again"
 
@@ -150,6 +160,32 @@ def read(chunk: Chunk, plan: Plan) -> Iterator[Batch]:
             yield from _read_parquet(path, columns, chunk.groups, chunk.first_row)
         else:
             yield from _read_csv(path, columns, chunk.first_row)
+    except (*UNREADABLE, KeyError) as error:
+        raise InputError(_unreadable(path, error)) from None
+
+
+def read_columns(path: Path, columns: list[str]) -> Iterator[Batch]:
+    """Read columns of one file that no plan describes.
+
+    Raises
+    ------
+    InputError
+        The file is missing or cannot be read, or has no such column; the nearest one is named.
+    """
+    try:
+        known = header(path)
+        missing = [_no_column(path, name, known) for name in columns if name not in known]
+        if missing:
+            raise InputError(missing)
+        if path.suffix == ".parquet":
+            groups = tuple(range(pq.read_metadata(path).num_row_groups))
+            yield from _read_parquet(path, columns, groups, 1)
+        else:
+            yield from _read_csv(path, columns, 2)
+    except InputError:
+        raise
+    except ProblemsFound as error:
+        raise InputError(error.problems) from None
     except (*UNREADABLE, KeyError) as error:
         raise InputError(_unreadable(path, error)) from None
 
