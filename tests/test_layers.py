@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     # ===== the wall: nothing below reads the confidential side, but for `evaluation` and `check`, which say so =====
     ("das.estimation", "das.promise"),
     ("das.release",),
-    ("das.evaluation", "das.check"),
+    ("das.evaluation", "das.inference", "das.check"),
     ("das.bench", "das.api"),
     ("das",),
     ("das.commands",),
