@@ -1,7 +1,7 @@
 """The shape of every algorithm here: pure ``init`` and ``step``, a State apart from an Info, frozen options.
 
 ``step`` never changes the state that it is given, and all its randomness comes from the seed that it is given, so the
-same seed and state give the same result. A State is what the next step needs; an Info is what a person may want to know.
+same seed and state give the same result. A State is what the next step needs, an Info what a person may want to know.
 """
 
 from __future__ import annotations

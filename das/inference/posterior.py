@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,7 @@ class Posterior:
     def to_inference_data(self) -> Any:
         """Return an ArviZ ``InferenceData``; ArviZ is not among this project's dependencies."""
         try:
-            from arviz import from_dict
+            from_dict = import_module("arviz").from_dict
         except ImportError:
             remedy = "install it (pip install arviz), or use to_dict(), which arviz.from_dict takes"
             raise UsageError(Problem("arviz", "is not installed", remedy)) from None

@@ -101,7 +101,7 @@ class NoisyStatistic:
         return NoisyStatistic(value=np.rint(self.value), noise=self.noise, provenance="rounded")
 
 
-def raw(statistic: NoisyStatistic) -> NoisyStatistic:
+def raw(statistic: object) -> NoisyStatistic:
     """Return the statistic, or refuse it if it is not what the mechanism released."""
     if not isinstance(statistic, NoisyStatistic):
         reason = f"a {type(statistic).__name__} does not say how it was protected"
