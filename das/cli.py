@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import click
 
-from das.commands import accuracy, planning, release
+from das.commands import accuracy, infer, planning, release
 from das.errors import Interrupted, Problem, ProblemsFound, UsageError
 
 __all__ = ["main"]
@@ -90,5 +90,5 @@ def das(debug: bool) -> None:
     """Publish counts of people under differential privacy: for each place of a hierarchy, with a privacy statement."""
 
 
-for _command in (*planning.COMMANDS, *release.COMMANDS, *accuracy.COMMANDS):
+for _command in (*planning.COMMANDS, *release.COMMANDS, *accuracy.COMMANDS, *infer.COMMANDS):
     das.add_command(_command)

@@ -1,4 +1,4 @@
-"""Approximate Bayesian computation that is exact: Gong's Algorithm 3 (arXiv:1909.12237).
+"""Approximate Bayesian computation that is exact: Gong's Algorithm 3 (2022, J. Privacy and Confidentiality 12(2)).
 
 Draw theta from the prior and s from the model, and accept theta with probability eta(value | s) / max eta, where eta is
 the density of the mechanism. Because eta is the mechanism and no kernel that somebody chose, accepted draws are

@@ -1,4 +1,4 @@
-"""Maximum likelihood by Monte Carlo EM with an importance-sampled E-step (Gong, arXiv:1909.12237).
+"""Maximum likelihood by Monte Carlo EM with an importance-sampled E-step (Gong 2022).
 
 E-step: true statistics s_i drawn from the model at the present parameter, with weights w_i = eta(value | s_i).
 M-step: the complete-data maximum under these weights; in an exponential family, a function of the mean of the
@@ -23,10 +23,11 @@ from scipy.special import logsumexp
 
 from das.errors import ConfigError, InputError, Problem
 from das.inference.algorithm import Algorithm, Progress, Seed, run
+from das.inference.models import Model
 from das.inference.numerical import derivatives, gradients
 from das.inference.statistic import NoisyStatistic, raw
 
-__all__ = ["McemFit", "McemInfo", "McemModel", "McemOptions", "McemState", "mcem", "mcem_fit"]
+__all__ = ["McemFit", "McemInfo", "McemModel", "McemOptions", "McemState", "complete_data_model", "mcem", "mcem_fit"]
 
 Array = NDArray[np.float64]
 
@@ -266,3 +267,15 @@ def _settle(tail: Array) -> tuple[Array, Array, float]:
     away = np.abs(tail[:half].mean(axis=0) - tail[half:].mean(axis=0))
     scale = np.maximum(2 * error, 1e-12 * (1 + np.abs(tail.mean(axis=0))))
     return tail.mean(axis=0), error, float((away / scale).max())
+
+
+def complete_data_model(model: Model) -> McemModel:
+    """Give a built-in model as Monte Carlo EM takes it."""
+    return McemModel(
+        simulate=lambda rng, theta, n: model.simulate(rng, np.full(n, theta[0])),
+        log_density=lambda s, theta: model.log_density(s, theta[:1]),
+        sufficient=lambda s: s,
+        maximise=lambda mean: model.maximise(float(mean[0])),
+        score=lambda s, theta: model.score(s, float(theta[0]))[:, None],
+        curvature=lambda s, theta: model.curvature(s, float(theta[0]))[:, None, None],
+    )

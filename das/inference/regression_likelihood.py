@@ -116,9 +116,9 @@ class CountRegression:
         pull = weights * by_away
         gradient = [
             -pull.sum(),
-            -(pull @ self.counts).sum(),
+            -(pull * self.counts).sum(),
             (weights * by_sigma).sum() * math.exp(log_sigma),
-            (weights @ self.counts).sum() - len(self.x) * mu,
+            (weights * self.counts).sum() - len(self.x) * mu,
         ]
         return float((peak + np.log(totals)).sum()), np.array(gradient)
 
@@ -128,6 +128,7 @@ class LikelihoodFit:
     """The maximum-likelihood regression; ``profile`` gives intervals that hold in small samples."""
 
     problem: CountRegression
+    starts: tuple[Array, ...]
     parameters: Array
     log_likelihood: float
 
@@ -161,7 +162,8 @@ class LikelihoodFit:
 
     def deviance(self, slope: float) -> float:
         """Twice the log likelihood that is lost by holding the slope at a value."""
-        return max(0.0, 2 * (self.log_likelihood - _maximum(self.problem, self.parameters, slope)[1]))
+        starts = (self.parameters, *self.starts)  # near sigma = 0 the likelihood has hills of its own
+        return max(0.0, 2 * (self.log_likelihood - max(_maximum(self.problem, each, slope)[1] for each in starts)))
 
     def threshold(self, confidence: float = 0.95) -> float:
         """Largest deviance within the interval: n log(1 + F/(n - 2)), which tends to the chi-squared quantile."""
@@ -206,14 +208,14 @@ def fit_by_likelihood(x: ArrayLike, y: ArrayLike, *, noise_x: object, noise_y: o
     (True, True)
     """
     problem = CountRegression.of(x, y, noise_x=noise_x, noise_y=noise_y)
-    found = [_maximum(problem, start) for start in _starts(problem)]
-    parameters, log_likelihood = max(found, key=lambda pair: pair[1])
+    starts = _starts(problem)
+    parameters, log_likelihood = max((_maximum(problem, start) for start in starts), key=lambda pair: pair[1])
     if not math.isfinite(log_likelihood):
         raise InputError(Problem("regression", "no parameter gives the data a finite likelihood", "check the noise"))
-    return LikelihoodFit(problem=problem, parameters=parameters, log_likelihood=log_likelihood)
+    return LikelihoodFit(problem=problem, starts=starts, parameters=parameters, log_likelihood=log_likelihood)
 
 
-def _starts(problem: CountRegression) -> list[Array]:
+def _starts(problem: CountRegression) -> tuple[Array, ...]:
     """Begin at the naive line and, where it exists, at the line of corrected moments."""
     mean = math.log(max(float(problem.x.mean()), 0.5))
     fits: list[RegressionFit] = [naive_fit(problem.x, problem.y)]
@@ -223,7 +225,7 @@ def _starts(problem: CountRegression) -> list[Array]:
     except InputError:
         pass  # few rows: the naive line is start enough
     spread = max(float(problem.y.var()) - problem.noise_y.variance, 1.0) ** 0.5
-    return [np.array([*fit.coefficients, math.log(spread / 2), mean]) for fit in fits]
+    return tuple(np.array([*fit.coefficients, math.log(spread / 2), mean]) for fit in fits)
 
 
 def _maximum(problem: CountRegression, start: Array, slope: float | None = None) -> tuple[Array, float]:
