@@ -1,7 +1,7 @@
 """How often 95 % intervals hold the truth, for every method of inference, over at least 1,000 replications.
 
-Each module of `MODULES` has ``rows(replications, seed)``; posteriors are checked with parameters drawn from their priors
-(simulation-based calibration), other intervals at fixed parameters.
+Each module of `MODULES` has ``rows(replications, seed)``; posteriors are checked with parameters drawn from the
+prior (simulation-based calibration), other intervals at fixed parameters.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ STUDIES: dict[str, tuple[Callable[[np.random.Generator], bool], bool]] = {
     "regression naive, 1000 rows": (naive_study, False),
     "regression exact likelihood, wald, 10 rows": (wald_study, False),
 }
-"""One replication of each study, and whether its method claims the nominal coverage; the others show what goes wrong."""
+"""One replication of each study, and whether its method claims the nominal coverage; others show what goes wrong."""
 
 BERNOULLI = RecordModel(
     prior=lambda rng: rng.uniform(size=1),
