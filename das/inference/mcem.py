@@ -11,7 +11,7 @@ sample size says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -116,8 +116,9 @@ class McemInfo(NamedTuple):
 class McemFit:
     """A maximum-likelihood estimate with its observed information and the diagnostics of its path.
 
-    ``simulation_error`` is the standard error of the estimate that comes from simulation alone; ``drift`` compares the
-    two halves of the averaged tail in units of it, and beyond 3 the path had not settled (``converged`` is false).
+    ``simulation_error`` is the error of the estimate that comes from simulation alone. ``drift`` is by how many
+    standard errors the parameter still rose or fell over the averaged tail; the path has converged if that is at most
+    a tenth, or no more than simulation explains.
     """
 
     estimate: Array
@@ -189,16 +190,21 @@ def mcem_fit(
     ended = run(mcem(statistic=statistic, model=model, start=start, options=chosen), seed=rng, progress=progress)
     path = np.array(ended.state.path)
     tail = path[-max(4, round(chosen.tail * chosen.iterations)) :]
-    estimate, error, drift = _settle(tail)
+    estimate, error, rise = _settle(tail)
     truth, weights, effective, log_l = _e_step(rng, estimate, chosen.information_draws, statistic, model, chosen)
+    information = louis_information(truth, weights, estimate, model)
+    variances = (
+        np.diag(np.linalg.inv(information)) if np.linalg.eigvalsh(information).min() > 0 else np.zeros(len(rise))
+    )
+    drift = float((rise / np.sqrt(variances)).max()) if variances.all() else float("inf")
     return McemFit(
         estimate=estimate,
-        information=louis_information(truth, weights, estimate, model),
+        information=information,
         effective_share=effective / chosen.information_draws,
         log_likelihood=log_l,
         simulation_error=error,
         drift=drift,
-        converged=drift <= 3.0,
+        converged=bool(variances.all() and (drift <= 0.1 or (rise <= 6 * error).all())),
         path=path,
         infos=ended.infos,
     )
@@ -258,15 +264,13 @@ def _e_step(
     return truth, weights, effective, total - float(np.log(draws))
 
 
-def _settle(tail: Array) -> tuple[Array, Array, float]:
-    """Average the tail: estimate, its error by simulation from batch means, and the drift between halves."""
-    batches: Sequence[Array] = np.array_split(tail, 4)
-    means = np.array([batch.mean(axis=0) for batch in batches])
-    error = means.std(axis=0, ddof=1) / 2
-    half = len(tail) // 2
-    away = np.abs(tail[:half].mean(axis=0) - tail[half:].mean(axis=0))
-    scale = np.maximum(2 * error, 1e-12 * (1 + np.abs(tail.mean(axis=0))))
-    return tail.mean(axis=0), error, float((away / scale).max())
+def _settle(tail: Array) -> tuple[Array, Array, Array]:
+    """Average the tail: estimate, its error by simulation (batch means around the trend), and the rise of the trend."""
+    steps = np.linspace(-0.5, 0.5, len(tail))
+    rise = steps @ tail / (steps @ steps)
+    around = tail - np.outer(steps, rise)
+    means = np.array([batch.mean(axis=0) for batch in np.array_split(around, 4)])
+    return tail.mean(axis=0), means.std(axis=0, ddof=1) / 2, np.abs(rise)
 
 
 def complete_data_model(model: Model) -> McemModel:
