@@ -39,7 +39,7 @@ def abc_(
         found = enumerated_posterior(statistic=statistic, model=model, draws=draws, seed=seed)
     else:
         options = AbcOptions(draws=draws, batch=min(4 * draws + 1000, 100_000), most_simulated=most_simulated)
-        with progress_on_stderr() as progress:
+        with progress_on_stderr("draws") as progress:
             found = abc_posterior(
                 statistic=statistic,
                 prior=model.prior,
@@ -74,7 +74,7 @@ def mcem_(problem: Path, iterations: int, start: float | None, seed: int, as_jso
     value = float(statistic.value[0])
     low, high = model.parameter_range
     inside = min(max(model.maximise(value), low + 0.05), high - 0.05)
-    with progress_on_stderr() as progress:
+    with progress_on_stderr("steps") as progress:
         fit = mcem_fit(
             statistic=statistic,
             model=complete_data_model(model),

@@ -27,7 +27,7 @@ __all__ = ["EPSILONS", "TRUE", "example", "outline", "render", "write_page"]
 
 EPSILONS = (0.5, 0.2, 0.1)
 TRUE = Line(intercept=-5.0, slope=4.0, residual_variance=25.0)
-MEAN, ROWS, SEED = 10.0, 20_000, 5
+MEAN, ROWS, SEED = 10.0, 20_000, 1
 """Mean of the true counts, rows of the simulated data, and the seed of the simulation."""
 
 
