@@ -20,6 +20,7 @@ from das.inference.mcem import McemOptions, complete_data_model, mcem_fit
 from das.inference.models import BinomialBeta, PoissonGamma
 from das.inference.moment_regression import corrected_fit, naive_fit
 from das.inference.posterior import Posterior
+from das.inference.regression_chain import ChainOptions, regression_posterior
 from das.inference.regression_likelihood import fit_by_likelihood
 from das.inference.statistic import NoisyStatistic
 from das.noise.discrete_gaussian import DiscreteGaussian
@@ -30,6 +31,8 @@ __all__ = ["STUDIES", "rows"]
 NOMINAL = 0.95
 MODEL = PoissonGamma(shape=25, rate=1)
 INTERCEPT, SLOPE, SIGMA, MEAN = -5.0, 4.0, 5.0, 10.0
+PRIOR_MEAN, PRIOR_WIDTH = np.array([-5.0, 4.0, 1.6, 2.3]), np.array([5.0, 2.0, 0.5, 0.3])
+"""Of intercept, slope, log sigma and log mu, each normal, in the study of the chain."""
 
 
 def abc_study(rng: np.random.Generator) -> bool:
@@ -101,6 +104,23 @@ def profile_study(rng: np.random.Generator) -> bool:
     return fit.deviance(SLOPE) <= fit.threshold(NOMINAL)
 
 
+def chain_study(rng: np.random.Generator) -> bool:
+    """Metropolis on the exact likelihood, 10 rows, parameters drawn from the prior."""
+    noise = laplace(2.0)
+    intercept, slope, log_sigma, log_mu = truth = PRIOR_MEAN + PRIOR_WIDTH * rng.normal(size=4)
+    x = rng.poisson(np.exp(log_mu), 10)
+    y = intercept + slope * x + rng.normal(0, np.exp(log_sigma), 10)
+    fit = fit_by_likelihood(x + noise.draw(rng, 10), y + noise.draw(rng, 10), noise_x=noise, noise_y=noise)
+    found = regression_posterior(
+        fit,
+        log_prior=lambda p: -float((((p - PRIOR_MEAN) / PRIOR_WIDTH) ** 2).sum()) / 2,
+        options=ChainOptions(draws=3_000, warmup=1_000, chains=1),
+        seed=np.random.SeedSequence(int(rng.integers(2**63))),
+    )
+    low, high = found.interval("slope", NOMINAL)
+    return bool(low <= truth[1] <= high)
+
+
 def wald_study(rng: np.random.Generator) -> bool:
     """Wald interval of the exact likelihood on 10 rows: what happens without the profile."""
     x, y, noise = _pairs(rng, 10, 2.0)
@@ -119,6 +139,7 @@ STUDIES: dict[str, tuple[Callable[[np.random.Generator], bool], bool]] = {
     "exact likelihood poisson-laplace likelihood ratio": (exact_study, True),
     "regression moment correction, 1000 rows": (moment_study, True),
     "regression exact likelihood, profile, 10 rows": (profile_study, True),
+    "regression chain, 10 rows": (chain_study, True),
     "regression naive, 1000 rows": (naive_study, False),
     "regression exact likelihood, wald, 10 rows": (wald_study, False),
 }

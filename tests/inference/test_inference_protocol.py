@@ -21,6 +21,8 @@ from das.inference.algorithms import ALGORITHMS
 from das.inference.data_augmentation import AugmentationOptions, RecordModel, data_augmentation
 from das.inference.mcem import McemOptions, complete_data_model, mcem
 from das.inference.models import PoissonGamma
+from das.inference.regression_chain import ChainOptions, regression_chain
+from das.inference.regression_likelihood import CountRegression
 from das.inference.statistic import NoisyStatistic
 
 RELEASED = NoisyStatistic(value=37.4, noise=laplace(5))
@@ -46,6 +48,15 @@ EXAMPLES: dict[str, Callable[[], Algorithm[Any, Any]]] = {
         model=complete_data_model(POISSON),
         start=30.0,
         options=McemOptions(iterations=6, draws=200),
+    ),
+    "regression-chain": lambda: regression_chain(
+        problem=CountRegression.of(
+            [8.0, 11.5, 9.2, 14.1, 7.7], [30.0, 41.0, 33.0, 49.0, 24.0], noise_x=laplace(1), noise_y=laplace(1)
+        ),
+        start=np.array([-5.0, 4.0, 1.5, 2.3]),
+        spread=np.array([2.0, 0.3, 0.4, 0.1]),
+        log_prior=lambda p: -float(p @ p) / 200,
+        options=ChainOptions(draws=20, warmup=100, chains=1),
     ),
 }
 

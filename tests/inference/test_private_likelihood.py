@@ -425,3 +425,35 @@ class TestPosterior:
         draws = beta_law.rvs(2, 3, size=(2, 50_000), random_state=np.random.default_rng(1))
         low, high = Posterior(draws={"p": draws}, independent=True, acceptance=1.0).interval("p", 0.9)
         assert (low, high) == pytest.approx(tuple(beta_law.ppf([0.05, 0.95], 2, 3)), abs=0.005)
+
+
+class TestCalibration:
+    """Ranks of true parameters among posterior draws are uniform (Talts et al. 2018), and not with noise misjudged."""
+
+    @staticmethod
+    def ranks(assumed: AdditiveNoise, true: AdditiveNoise, method: str, replications: int = 600) -> np.ndarray:
+        rng = np.random.default_rng(8)
+        theta = POISSON.prior(rng, replications)
+        released = POISSON.simulate(rng, theta) + true.draw(rng, replications)
+        found = []
+        for t, value in zip(theta, released, strict=True):
+            statistic = NoisyStatistic(value=value, noise=assumed)
+            if method == "abc":
+                options = AbcOptions(draws=99, batch=1_500)
+                posterior = abc_posterior(
+                    statistic=statistic, prior=POISSON.prior, simulate=POISSON.simulate, options=options, seed=rng
+                )
+            else:
+                posterior = enumerated_posterior(statistic=statistic, model=POISSON, draws=99, seed=rng)
+            found.append(((posterior.flat("theta") < t).sum() + rng.uniform()) / 100)
+        return np.array(found)
+
+    @pytest.mark.parametrize("method", ["abc", "enumeration"])
+    @pytest.mark.parametrize("scale", ["2", "7"])
+    def test_ranks(self, method: str, scale: str) -> None:
+        noise = noise_of(DiscreteLaplace(scale))
+        assert kstest(self.ranks(noise, noise, method), "uniform").pvalue > 1e-4
+
+    def test_noise_that_is_ignored_is_found(self) -> None:
+        ranks = self.ranks(noise_of(DiscreteLaplace("1/2")), noise_of(DiscreteLaplace(7)), "enumeration")
+        assert kstest(ranks, "uniform").pvalue < 1e-6
