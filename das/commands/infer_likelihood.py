@@ -65,7 +65,7 @@ def abc_(
 @as_json
 def mcem_(problem: Path, iterations: int, start: float | None, seed: int, as_json: bool) -> None:
     """Maximise the likelihood of a released number by Monte Carlo EM, and without simulation where that is possible."""
-    from das.inference.exact_likelihood import maximum_likelihood
+    from das.inference.exact_likelihood import exact_interval, maximum_likelihood
     from das.inference.input_file import read_problem
     from das.inference.mcem import McemOptions, complete_data_model, mcem_fit
     from das.report.progress import progress_on_stderr
@@ -95,11 +95,12 @@ def mcem_(problem: Path, iterations: int, start: float | None, seed: int, as_jso
     }
     if model.support is not None:
         exact = maximum_likelihood(statistic=statistic, model=model)
+        low, high = exact_interval(statistic=statistic, model=model)
         found["exact"] = {
             "estimate": exact.estimate,
             "information": exact.information,
-            "lower": exact.lower,
-            "upper": exact.upper,
+            "lower": low,
+            "upper": high,
         }
     _show(found, as_json)
 

@@ -14,18 +14,19 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
-from das.errors import ConfigError, InputError, Problem
-from das.inference.algorithm import Algorithm, Progress, Seed, run
+from das.errors import InputError, Problem
+from das.inference.algorithm import Algorithm, Progress, Seed, at_least, run
 from das.inference.posterior import Posterior
 from das.inference.statistic import NoisyStatistic, raw
 
 __all__ = ["AbcInfo", "AbcOptions", "AbcState", "abc", "abc_posterior"]
 
 Array = NDArray[np.float64]
-Prior = Callable[[np.random.Generator, int], Array]
-Simulator = Callable[[np.random.Generator, Array], Array]
+Prior = Callable[[Generator, int], Array]
+Simulator = Callable[[Generator, Array], Array]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +48,7 @@ class AbcOptions:
     most_simulated: int = 10_000_000
 
     def __post_init__(self) -> None:
-        wrong = [name for name in ("draws", "batch", "most_simulated") if getattr(self, name) < 1]
-        if wrong:
-            raise ConfigError(*(Problem(name, "is below 1", "give a positive number") for name in wrong))
+        at_least(self, draws=1, batch=1, most_simulated=1)
 
 
 class AbcState(NamedTuple):

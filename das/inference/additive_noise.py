@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr
 
 from das.errors import Problem, UsageError
 from das.noise.two_sided import TwoSidedNoise
@@ -18,8 +19,8 @@ from das.table.continuous_noise import RealGaussian, RealLaplace
 
 __all__ = ["AdditiveNoise", "gaussian", "laplace", "noise_of"]
 
-SIMULATED_DEPTH = 60.0
-"""Simulated discrete Gaussian noise leaves out values whose density is below e^-60 of the peak."""
+TABLE_DEPTH = 60.0
+"""Tables of discrete noise leave out values whose probability is below e^-60 of the largest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,24 @@ class AdditiveNoise:
             return np.where(size == np.rint(size), log_density, -np.inf)
         return np.asarray(log_density)
 
+    def cdf(self, noise: ArrayLike) -> NDArray[np.float64]:
+        """Return P(U <= u).
+
+        Examples
+        --------
+        >>> laplace(2).cdf([0.0, -2.0]).round(4).tolist(), gaussian(4).cdf([2.0]).round(4).tolist()
+        ([0.5, 0.1839], [0.8413])
+        """
+        u = np.asarray(noise, dtype=np.float64)
+        if self.on_integers:
+            most = math.ceil(self.reach(TABLE_DEPTH))
+            levels = np.append(0.0, np.cumsum(np.exp(self.log_density(np.arange(-most, most + 1)))))
+            return np.asarray(levels[np.clip(np.floor(u) + most + 1, 0, len(levels) - 1).astype(np.int64)])
+        if self.quadratic:
+            return np.asarray(ndtr(u / math.sqrt(self.variance)))
+        tail = np.exp(-self.linear * np.abs(u)) / 2
+        return np.where(u < 0, tail, 1 - tail)
+
     def reach(self, depth: float) -> float:
         """Return the distance from zero at which the density has fallen to ``exp(-depth)`` of its peak."""
         if self.quadratic == 0.0:
@@ -65,7 +84,7 @@ class AdditiveNoise:
         if not self.quadratic:
             stop = -math.expm1(-self.linear)
             return np.asarray(rng.geometric(stop, shape) - rng.geometric(stop, shape), dtype=np.float64)
-        most = math.ceil(self.reach(SIMULATED_DEPTH))
+        most = math.ceil(self.reach(TABLE_DEPTH))
         values = np.arange(-most, most + 1)
         levels = np.cumsum(np.exp(self.log_density(values)))
         return values[np.searchsorted(levels, rng.uniform(high=levels[-1], size=shape))].astype(np.float64)

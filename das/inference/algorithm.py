@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+from numpy.random import Generator, SeedSequence
 
-__all__ = ["Algorithm", "Progress", "Run", "Seed", "run"]
+from das.errors import ConfigError, Problem
 
-Seed = int | np.random.SeedSequence | np.random.Generator
+__all__ = ["Algorithm", "Progress", "Run", "Seed", "at_least", "run"]
+
+Seed = int | SeedSequence | Generator
 """What `numpy.random.default_rng` takes; a Generator is used where it stands and moves on."""
 Progress = Callable[[str, int, int], None]
 """Told the name of the work, how much is done, and of how much."""
@@ -46,6 +49,21 @@ class Algorithm(Generic[State, Info]):
     step: Callable[[Seed, State], tuple[State, Info]]
     done: Callable[[State], tuple[int, int]]
     """How much of the work a state holds, and of how much; the two are equal at the end."""
+
+
+def at_least(options: object, **least: float) -> None:
+    """Refuse options below their least values, all at once.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> at_least(SimpleNamespace(draws=0, chains=2), draws=1, chains=1)
+    Traceback (most recent call last):
+    das.errors.ConfigError: draws: is below 1
+    """
+    wrong = [Problem(name, f"is below {value:g}") for name, value in least.items() if getattr(options, name) < value]
+    if wrong:
+        raise ConfigError(*wrong)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from das.errors import ConfigError, InputError, Problem
-from das.inference.algorithm import Algorithm, Progress, Seed, run
+from das.errors import InputError, Problem
+from das.inference.algorithm import Algorithm, Progress, Seed, at_least, run
 from das.inference.posterior import Posterior
 from das.inference.record_sweep import sweep
 from das.inference.statistic import NoisyStatistic, raw
@@ -74,10 +74,7 @@ class AugmentationOptions:
     chains: int = 4
 
     def __post_init__(self) -> None:
-        low = {"records": 1, "draws": 4, "warmup": 0, "chains": 1}
-        wrong = [Problem(name, f"is below {least}") for name, least in low.items() if getattr(self, name) < least]
-        if wrong:
-            raise ConfigError(*wrong)
+        at_least(self, records=1, draws=4, warmup=0, chains=1)
 
 
 class AugmentationState(NamedTuple):

@@ -22,7 +22,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from das.errors import ConfigError, InputError, Problem
-from das.inference.algorithm import Algorithm, Progress, Seed, run
+from das.inference.algorithm import Algorithm, Progress, Seed, at_least, run
 from das.inference.models import Model
 from das.inference.numerical import derivatives, gradients
 from das.inference.statistic import NoisyStatistic, raw
@@ -89,12 +89,9 @@ class McemOptions:
     least_effective: float = 20.0
 
     def __post_init__(self) -> None:
-        low = {"iterations": 5, "draws": 10, "growth": 1.0, "most_draws": 10, "information_draws": 10}
-        wrong = [Problem(name, f"is below {least}") for name, least in low.items() if getattr(self, name) < least]
+        at_least(self, iterations=5, draws=10, growth=1.0, most_draws=10, information_draws=10)
         if not 0 < self.tail <= 1:
-            wrong.append(Problem("tail", "is not a share above 0 and at most 1"))
-        if wrong:
-            raise ConfigError(*wrong)
+            raise ConfigError(Problem("tail", "is not a share above 0 and at most 1"))
 
 
 class McemState(NamedTuple):

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from das.errors import ConfigError, InputError, Problem
-from das.inference.algorithm import Algorithm, Progress, Seed, run
+from das.errors import InputError, Problem
+from das.inference.algorithm import Algorithm, Progress, Seed, at_least, run
 from das.inference.posterior import Posterior
 from das.inference.regression_likelihood import CountRegression, LikelihoodFit
 
@@ -37,10 +37,7 @@ class ChainOptions:
     chains: int = 2
 
     def __post_init__(self) -> None:
-        low = {"draws": 4, "warmup": 100, "chains": 1}
-        wrong = [Problem(name, f"is below {least}") for name, least in low.items() if getattr(self, name) < least]
-        if wrong:
-            raise ConfigError(*wrong)
+        at_least(self, draws=4, warmup=100, chains=1)
 
 
 class ChainState(NamedTuple):

@@ -18,15 +18,15 @@ def test_coverage_is_a_benchmark_and_a_missing_module_is_left_out(monkeypatch: p
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_is_decided_by_its_seed(name: str) -> None:
-    study = STUDIES[name][0]
+    study = STUDIES[name].replicate
     assert study(np.random.default_rng(3)) == study(np.random.default_rng(3))
 
 
 @pytest.mark.slow
 def test_claimed_coverage_holds_and_naive_intervals_do_not() -> None:
-    found = rows(200, seed=1)
+    found = rows(60, seed=1)
     assert [row["name"] for row in found] == list(STUDIES)
     for row in found:
-        assert row["replications"] == 200
+        assert row["replications"] == 60 * STUDIES[row["name"]].times
         assert row["nominal"] == 0.95
-        assert (row["coverage"] >= 0.89) == row["claimed"], row["name"]
+        assert (row["coverage"] >= 0.88) == row["claimed"], row["name"]

@@ -20,6 +20,7 @@ from das.inference.data_augmentation import AugmentationOptions, RecordModel, au
 from das.inference.enumeration import candidates, enumerated_posterior, latent_posterior
 from das.inference.exact_likelihood import (
     GridPosterior,
+    exact_interval,
     log_likelihood,
     maximum_likelihood,
     poisson_laplace,
@@ -74,6 +75,28 @@ class TestExactLikelihood:
         fit = maximum_likelihood(statistic=RELEASED, model=POISSON)
         ends = log_likelihood([fit.lower, fit.upper], statistic=RELEASED, model=POISSON)
         assert fit.log_likelihood - ends == pytest.approx([1.920729, 1.920729], abs=1e-5)
+
+    @pytest.mark.parametrize(
+        ("noise", "value", "model"),
+        [
+            (laplace(5), 37.4, POISSON),
+            (gaussian(9), 12.3, BinomialBeta(trials=30, a=1, b=1)),
+            (noise_of(DiscreteLaplace(3)), 18.0, POISSON),
+            (noise_of(DiscreteGaussian(6)), 25.0, BinomialBeta(trials=30, a=1, b=1)),
+        ],
+        ids=["laplace", "gaussian", "discrete-laplace", "discrete-gaussian"],
+    )
+    def test_exact_interval_leaves_the_tails(self, noise: AdditiveNoise, value: float, model) -> None:
+        low, high = exact_interval(statistic=NoisyStatistic(value=value, noise=noise), model=model)
+        rng = np.random.default_rng(1)
+        for theta, sign in ((low, 1), (high, -1)):
+            drawn = model.simulate(rng, np.full(200_000, theta)) + noise.draw(rng, 200_000)
+            assert (sign * drawn >= sign * value).mean() == pytest.approx(0.025, abs=0.0015)
+
+    def test_exact_interval_at_the_edge(self) -> None:
+        low, high = exact_interval(statistic=NoisyStatistic(value=-9.0, noise=laplace(5)), model=POISSON)
+        assert 0 <= low < 1e-6
+        assert 0 < high < 15
 
     @pytest.mark.parametrize("value", [-3.2, 0.0, 0.3, 5.0, 37.4, 40.0])
     def test_closed_form_is_the_sum(self, value: float) -> None:
@@ -319,6 +342,8 @@ class TestNoiseAndStatistic:
     def test_simulated_noise_has_its_variance(self, noise: AdditiveNoise) -> None:
         draws = noise.draw(np.random.default_rng(1), 200_000)
         assert draws.var() == pytest.approx(noise.variance, rel=0.03)
+        for u in (-4.0, 0.0, 2.5):
+            assert (draws <= u).mean() == pytest.approx(noise.cdf(u), abs=0.005)
         assert abs(draws.mean()) < 5 * math.sqrt(noise.variance / 200_000)
         depth = noise.log_density([0.0])[0] - noise.log_density([round(noise.reach(9.0))])[0]
         assert depth == pytest.approx(9.0, rel=0.25)
