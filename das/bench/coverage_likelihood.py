@@ -158,7 +158,7 @@ STUDIES: dict[str, Study] = {
     "regression naive, 1000 rows": Study(naive_study, claims=False),
     "regression exact likelihood, wald, 10 rows": Study(wald_study, claims=False),
 }
-"""Studies of methods that claim 95 %, the quick ones run more often, and of two that do not and show what goes wrong."""
+"""Methods that claim 95 %, the quick ones run more often, and two that do not and show what goes wrong."""
 
 BERNOULLI = RecordModel(
     prior=lambda rng: rng.uniform(size=1),

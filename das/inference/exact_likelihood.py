@@ -154,7 +154,7 @@ def exact_interval(*, statistic: NoisyStatistic, model: Model, confidence: float
     >>> released = NoisyStatistic(value=37.4, noise=laplace(5))
     >>> low, high = exact_interval(statistic=released, model=PoissonGamma(shape=25, rate=1))
     >>> round(low, 1), round(high, 1)
-    (21.0, 56.4)
+    (20.3, 57.7)
     """
     listed, noise, value = candidates(statistic, model.support), statistic.noise[0], float(statistic.value[0])
     points = _parameters(model, statistic, float(listed.values[-1]))

@@ -82,7 +82,7 @@ class TestExactLikelihood:
             (laplace(5), 37.4, POISSON),
             (gaussian(9), 12.3, BinomialBeta(trials=30, a=1, b=1)),
             (noise_of(DiscreteLaplace(3)), 18.0, POISSON),
-            (noise_of(DiscreteGaussian(6)), 25.0, BinomialBeta(trials=30, a=1, b=1)),
+            (noise_of(DiscreteGaussian(6)), 18.0, BinomialBeta(trials=30, a=1, b=1)),
         ],
         ids=["laplace", "gaussian", "discrete-laplace", "discrete-gaussian"],
     )
