@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import click
 
-from das.commands import accuracy, inspecting, planning, query, release
+from das.commands import accuracy, infer, inspecting, planning, query, release
 from das.errors import Interrupted, Problem, ProblemsFound, UsageError
 
 __all__ = ["main"]
@@ -99,8 +99,10 @@ def das(debug: bool) -> None:
     """Publish counts of people under differential privacy: for each place of a hierarchy, with a privacy statement."""
 
 
+<<<<<<< HEAD
 for _group in (planning, release, inspecting, query, accuracy):
     for _group in (planning, release, inspecting, query, accuracy):
     for _group in (planning, release, inspecting, query, accuracy):
+    for _group in (planning, release, inspecting, query, infer, accuracy):
     for _command in _group.COMMANDS:
         das.add_command(_command)

@@ -44,19 +44,20 @@ class Bars:
 
 
 class Lines:
-    """A line per finished stage, for a log."""
+    """A line per finished stage, for a log; ``unit`` is what is counted."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, unit: str = "shards") -> None:
         self._stream = stream
+        self._unit = unit
         self._began: dict[str, float] = {}
         self._ended: set[str] = set()
 
     def tell(self, stage: str, done: int, of: int) -> None:
-        """Write a line when a stage has written all its shards."""
+        """Write a line when all of a stage is done."""
         began = self._began.setdefault(stage, time.monotonic())
         if done >= of and stage not in self._ended:
             self._ended.add(stage)
-            self._stream.write(f"{stage:<9} {of} shards, {time.monotonic() - began:.1f} s\n")
+            self._stream.write(f"{stage:<9} {of} {self._unit}, {time.monotonic() - began:.1f} s\n")
             self._stream.flush()
 
     def close(self) -> None:
@@ -64,9 +65,9 @@ class Lines:
 
 
 @contextmanager
-def progress_on_stderr() -> Iterator[Callable[[str, int, int], None]]:
+def progress_on_stderr(unit: str = "shards") -> Iterator[Callable[[str, int, int], None]]:
     """A bar per stage on a terminal; a line per stage elsewhere."""
-    shown = Bars() if sys.stderr.isatty() else Lines(sys.stderr)
+    shown = Bars() if sys.stderr.isatty() else Lines(sys.stderr, unit)
     try:
         yield shown.tell
     finally:

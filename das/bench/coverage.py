@@ -1,0 +1,26 @@
+"""How often 95 % intervals hold the truth, for every method of inference, over at least 1,000 replications.
+
+Each module of `MODULES` has ``rows(replications, seed)``; posteriors are checked with parameters drawn from the
+prior (simulation-based calibration), other intervals at fixed parameters.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+__all__ = ["MODULES", "REPLICATIONS", "rows"]
+
+REPLICATIONS = 1_000
+MODULES = ("das.bench.coverage_likelihood", "das.bench.coverage_intervals", "das.bench.coverage_udp")
+"""Where the rows come from; a module that is not there is left out."""
+
+
+def rows(*, replications: int = REPLICATIONS, seed: int = 2020) -> list[dict[str, Any]]:
+    """Return a row for each method: name, coverage, replications, nominal."""
+    found: list[dict[str, Any]] = []
+    for name in MODULES:
+        if find_spec(name) is not None:
+            found += import_module(name).rows(replications, seed)
+    return found

@@ -1,0 +1,20 @@
+"""Commands for those who use a release: `infer METHOD`; each module listed here gives its methods."""
+
+from __future__ import annotations
+
+import click
+
+from das.commands import infer_likelihood, infer_regression
+
+__all__ = ["COMMANDS"]
+
+
+@click.group()
+def infer() -> None:
+    """Fit models to released numbers so that their noise is accounted for; reads no confidential file."""
+
+
+for _command in (*infer_likelihood.METHODS, *infer_regression.METHODS):
+    infer.add_command(_command)
+
+COMMANDS: tuple[click.Command, ...] = (infer,)
