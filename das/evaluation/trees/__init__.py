@@ -1,0 +1,7 @@
+"""Which tree of counts, and which shares of the budget, suit a congenial plan: ``das plan --compare-trees``."""
+
+from __future__ import annotations
+
+from das.evaluation.trees.comparison import TreeComparison, compare_trees
+
+__all__ = ["TreeComparison", "compare_trees"]
