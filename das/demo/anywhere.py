@@ -40,7 +40,7 @@ def populate(schema: Schema, spine: Spine, seed: int, people: int | None = None)
     leaves = len(spine.leaves)
     people = PEOPLE_PER_LEAF * leaves if people is None else people
     if {a.name: a.labels for a in schema.attributes} == AXES and len(spine.levels) >= 4:
-        county, tract, group, block = spine.levels[-4:]
+        tract, group, block = spine.levels[-3:]
         land = Land(spine.geocodes(block), spine.parent(block), spine.parent(group), spine.parent(tract))
         settled = settle(land, people, Generator(PCG64(seed)).spawn(4))
         leaf, cell = settled.leaf, settled.cell
@@ -79,7 +79,7 @@ def _label_shares(labels: int, spine: Spine, rng: Generator) -> NDArray[np.float
 def _cells(
     schema: Schema, shares: list[NDArray[np.float64]], leaf: NDArray[np.int64], rng: Generator
 ) -> NDArray[np.int64]:
-    cell = np.zeros(len(leaf), dtype=np.int64)
+    cell: NDArray[np.int64] = np.zeros(len(leaf), dtype=np.int64)
     for labels, cumulative in zip(schema.shape, shares, strict=True):
         drawn, code = rng.random(len(leaf)), np.zeros(len(leaf), dtype=np.int64)
         for label in range(labels - 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -104,6 +105,8 @@ def _promise(statement: Mapping[str, Any]) -> list[str]:
         lines.append(
             "Drawn      noise given that counts conform (the congenial method); its errors are in the promise: proved."
         )
+        accuracy = statement["conditioned"].get("accuracy")  # a statement of 0.2.0 does not know
+        lines += textwrap.wrap(f"Accuracy   {accuracy['text']}", 110, subsequent_indent=11 * " ") if accuracy else []
     return lines
 
 

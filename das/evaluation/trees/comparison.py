@@ -118,11 +118,12 @@ class Trial:
             return None
 
     def squared(self, plan: Plan, epsilon: float | None) -> Errors:
-        """Errors of least squares with the plan's queries and shares, averaged over the keys."""
+        """Errors of least squares with the plan's queries and shares, averaged over the first keys."""
         plan = plan.with_method("nonnegative-l2").with_information("full")
         if epsilon is not None:
             plan = plan.with_budget(matched_budget_lower(plan, Fraction(epsilon), self.whole))
-        return np.asarray(np.mean([self.errors(least_squares(plan, self.country, key)) for key in self.keys], axis=0))
+        runs = [self.errors(least_squares(plan, self.country, key)) for key in self.keys[:RUNS]]
+        return np.asarray(np.mean(runs, axis=0))
 
     def epsilon(self, plan: Plan) -> float | None:
         """Effective epsilon over the whole geography."""

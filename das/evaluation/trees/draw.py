@@ -74,12 +74,12 @@ class _Sweeps:
 
     def draw(self, streams: Streams) -> NDArray[np.int64]:
         """Draw the finest counts of every leaf."""
-        drawn: NDArray[np.int64] | None = None
+        drawn: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         for level in self.tree.levels:
             rows = []
             for parent in range(len(families(self.country.spine, level)) - 1):
                 family, weighed = self.weighed[level, parent]
-                if drawn is None:
+                if level == self.tree.levels[0]:
                     coarsest = family.draw_roots(weighed, streams)
                 else:
                     coarsest = family.draw(weighed, drawn[parent], streams)
