@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -107,7 +108,7 @@ def check(plan: Plan) -> dict[str, Any]:
             *(
                 [
                     f"congenial  counts form a tree (laminar): {tree_of(plan).explain()}",
-                    f"accuracy   {accuracy_text()}",
+                    *textwrap.wrap(f"accuracy   {accuracy_text()}", 110, subsequent_indent=11 * " "),
                 ]
                 if plan.mechanism_stage.sampler
                 else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from das.plan.plan import Plan
 
 __all__ = ["COMMANDS"]
+
+WIDTH = 110
+"""Characters of a line in a paragraph."""
 
 
 @click.command("check")
@@ -96,7 +100,7 @@ def plan_(
     joint = f"\n{product.text()}" if product else ""
     if plan.mechanism_stage.sampler:
         joint += f"\ncongenial: counts form a tree (laminar): {tree_of(plan).explain()}"
-        joint += f"\naccuracy: {accuracy_text()}"
+        joint += "\n" + "\n".join(textwrap.wrap(f"accuracy: {accuracy_text()}", WIDTH))
     relation = {"unit": plan.settings.privacy.unit, "kind": str(plan.settings.privacy.neighbours)}
     verdict = "\n".join([*verdict_text({"relation": relation, **accounted.sections}), ""])
     table = f"{verdict}\n{account_text(accounted.nominal, accounted.sections)}"

@@ -38,7 +38,7 @@ def test_plan_and_check_say_it_for_the_congenial_method_alone(
     said = {verb: run(verb, path) for verb in ("plan", "check")}
     for ended in said.values():
         assert ended.code == 0
-        assert (accuracy_text() in ended.stdout) == (method == "congenial")
+        assert (accuracy_text() in " ".join(ended.stdout.split())) == (method == "congenial")
     content = json.loads(run("plan", path, "--json").stdout)
     assert ("accuracy" in content) == (method == "congenial")
     if method == "congenial":
@@ -51,9 +51,8 @@ def test_the_report_says_it_for_the_congenial_method_alone(config: Path, method:
     plan = load(with_method(config, method))
     statement = statement_of(plan, account(plan), facts_digest=64 * "0", charged=plan.budget, seeded=False)
     page, text = render_privacy(statement, plan.to_json()), summary(statement, Path("out"))
-    begins = accuracy_text().split(":")[0]
-    assert (begins in page) == (method == "congenial")
-    assert ("Accuracy   a congenial release has an exact likelihood" in text) == (method == "congenial")
+    assert (accuracy_text().split(":")[0] in page) == (method == "congenial")
+    assert (accuracy_text() in " ".join(text.split())) == (method == "congenial")
 
 
 def test_the_paragraph_has_figures_with_their_source() -> None:
