@@ -108,7 +108,9 @@ def check(plan: Plan) -> dict[str, Any]:
             *(
                 [
                     f"congenial  counts form a tree (laminar): {tree_of(plan).explain()}",
-                    *textwrap.wrap(f"accuracy   {accuracy_text()}", 110, subsequent_indent=11 * " "),
+                    *textwrap.wrap(
+                        f"accuracy   {accuracy_text()}", 110, subsequent_indent=11 * " ", break_on_hyphens=False
+                    ),
                 ]
                 if plan.mechanism_stage.sampler
                 else []

@@ -100,7 +100,7 @@ def plan_(
     joint = f"\n{product.text()}" if product else ""
     if plan.mechanism_stage.sampler:
         joint += f"\ncongenial: counts form a tree (laminar): {tree_of(plan).explain()}"
-        joint += "\n" + "\n".join(textwrap.wrap(f"accuracy: {accuracy_text()}", WIDTH))
+        joint += "\n" + "\n".join(textwrap.wrap(f"accuracy: {accuracy_text()}", WIDTH, break_on_hyphens=False))
     relation = {"unit": plan.settings.privacy.unit, "kind": str(plan.settings.privacy.neighbours)}
     verdict = "\n".join([*verdict_text({"relation": relation, **accounted.sections}), ""])
     table = f"{verdict}\n{account_text(accounted.nominal, accounted.sections)}"

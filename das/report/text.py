@@ -106,7 +106,8 @@ def _promise(statement: Mapping[str, Any]) -> list[str]:
             "Drawn      noise given that counts conform (the congenial method); its errors are in the promise: proved."
         )
         accuracy = statement["conditioned"].get("accuracy")  # a statement of 0.2.0 does not know
-        lines += textwrap.wrap(f"Accuracy   {accuracy['text']}", 110, subsequent_indent=11 * " ") if accuracy else []
+        said = f"Accuracy   {accuracy['text']}" if accuracy else ""
+        lines += textwrap.wrap(said, 110, subsequent_indent=11 * " ", break_on_hyphens=False)
     return lines
 
 
