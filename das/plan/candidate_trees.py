@@ -47,8 +47,8 @@ def candidate_trees(plan: Plan) -> tuple[Candidate, ...]:
     Examples
     --------
     >>> from das.plan.load import load
-    >>> [each.tree for each in candidate_trees(load("pl94-2020-units-us"))]
-    ['detailed at every level', 'total above block, detailed at block', 'total down to block, detailed from block on']
+    >>> [each.tree for each in candidate_trees(load("pl94-2020-units-us"))]  # the number of units of a block is public
+    ['total above block, detailed at block', 'total down to block, detailed from block on']
     """
     levels, leaf, geolevels = plan.levels, plan.levels[-1], _geolevels(plan)
     cells = {level: {"detailed": Fraction(1)} for level in levels}

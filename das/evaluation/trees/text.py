@@ -19,8 +19,8 @@ def strategy_toml(plan: Plan) -> str:
     Examples
     --------
     >>> from das.plan.load import load
-    >>> print(strategy_toml(load("pl94-2020-units-pr")).splitlines()[1])
-    state = "12/79"
+    >>> print(strategy_toml(load("congenial-pl94")).splitlines()[1])
+    state = "1/5"
     """
     strategy = plan.settings.strategy
     queries = {level: strategy.queries.get(level, strategy.queries.get("all", {})) for level in plan.levels}
