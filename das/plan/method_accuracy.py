@@ -30,18 +30,18 @@ class Figure:
 
 SOURCE = (
     "measured with `das simulate` on the 2010 Census of Rhode Island: 25,181 blocks, voting age by 8 groups of race, "
-    "the state total published, 2 runs each, effective epsilon 17.15 for all"
+    "the state total published, effective epsilon 17.15 for all; 2 runs of congenial, 1 of least squares without a prior"
 )
 
 _CELLS, _RACE = "detailed at every level", "race above the blocks, detailed in the blocks"
 _OF_2020, _EQUAL, _LEAVES = "the levels' shares of 2020", "equal shares", "1895 of 3995 in the blocks"
 
 FIGURES = (
-    Figure(tree=_CELLS, shares=_OF_2020, level="tract", table="total", congenial=8.43, least_squares=3.62),
-    Figure(tree=_CELLS, shares=_OF_2020, level="block", table="total", congenial=6.14, least_squares=4.61),
-    Figure(tree=_CELLS, shares=_EQUAL, level="tract", table="total", congenial=7.90, least_squares=3.64),
+    Figure(tree=_CELLS, shares=_OF_2020, level="tract", table="total", congenial=8.43, least_squares=3.58),
+    Figure(tree=_CELLS, shares=_OF_2020, level="block", table="total", congenial=6.14, least_squares=4.58),
+    Figure(tree=_CELLS, shares=_EQUAL, level="tract", table="total", congenial=7.90, least_squares=3.48),
     Figure(tree=_CELLS, shares=_EQUAL, level="block", table="total", congenial=3.19, least_squares=2.45),
-    Figure(tree=_RACE, shares=_LEAVES, level="county", table="voting age", congenial=1124.9, least_squares=63.5),
+    Figure(tree=_RACE, shares=_LEAVES, level="county", table="voting age", congenial=1124.9, least_squares=106.8),
 )
 """Known errors, for plans of which nothing was simulated."""
 
