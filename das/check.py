@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from das.exact import digest_of_input
 from das.facts.collect import TrueAnswers, facts_of
 from das.facts.vacuous import refuse_vacuous_facts, refuse_vacuous_plan
 from das.plan.geography import areas_of, spine_of
+from das.plan.method_accuracy import accuracy_text
 from das.plan.plan import Plan
 from das.plan.tree_of_counts import tree_of
 from das.records.encode import encode
@@ -104,7 +106,12 @@ def check(plan: Plan) -> dict[str, Any]:
             "geounits   " + ", ".join(f"{size:,} {level}" for level, size in units.items()),
             "input      " + ", ".join(files) + " (every row read)",
             *(
-                [f"congenial  counts form a tree (laminar): {tree_of(plan).explain()}"]
+                [
+                    f"congenial  counts form a tree (laminar): {tree_of(plan).explain()}",
+                    *textwrap.wrap(
+                        f"accuracy   {accuracy_text()}", 110, subsequent_indent=11 * " ", break_on_hyphens=False
+                    ),
+                ]
                 if plan.mechanism_stage.sampler
                 else []
             ),

@@ -104,5 +104,6 @@ for _group in (planning, release, inspecting, query, accuracy):
     for _group in (planning, release, inspecting, query, accuracy):
     for _group in (planning, release, inspecting, query, accuracy):
     for _group in (planning, release, inspecting, query, infer, accuracy):
+    for _group in (planning, release, inspecting, query, infer, accuracy):
     for _command in _group.COMMANDS:
         das.add_command(_command)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from das.commands.shared import as_json, config_file, load_plan, print_json, run_folder
 from das.errors import Problem, UsageError
 
+if TYPE_CHECKING:
+    from das.plan.plan import Plan
+
 __all__ = ["COMMANDS"]
+
+WIDTH = 110
+"""Characters of a line in a paragraph."""
 
 
 @click.command("check")
@@ -39,11 +46,27 @@ def check_(config: Path, as_json: bool) -> None:
     multiple=True,
     help="With --scale: what `das bench state --json` printed, instead of measuring now; give it twice.",
 )
+@click.option(
+    "--compare-trees",
+    is_flag=True,
+    help="For the congenial method: simulate other trees and shares on generated people, and recommend one.",
+)
+@click.option("--seed", type=click.IntRange(min=0), help="With --compare-trees: of people and noise.  [default: 2020]")
+@click.option("--leaves", type=click.IntRange(min=1), help="With --compare-trees: at most so many are simulated.")
 @as_json
 def plan_(
-    config: Path, scale: bool, workers: int | None, blocks: int | None, measured: tuple[Path, ...], as_json: bool
+    config: Path,
+    scale: bool,
+    workers: int | None,
+    blocks: int | None,
+    measured: tuple[Path, ...],
+    compare_trees: bool,
+    seed: int | None,
+    leaves: int | None,
+    as_json: bool,
 ) -> None:
     """Show noise, expected error and cost per geolevel and query; read no record."""
+    from das.plan.method_accuracy import accuracy_text
     from das.plan.tree_of_counts import tree_of
     from das.promise.account import account
     from das.promise.product import product_of
@@ -64,6 +87,12 @@ def plan_(
     if workers or blocks or measured:
         given = "--workers" if workers else "--blocks" if blocks else "--measured"
         raise UsageError(Problem(given, "means nothing to `das plan` by itself", "use it with --scale"))
+    if not compare_trees and (seed is not None or leaves is not None):
+        given = "--leaves" if seed is None else "--seed"
+        raise UsageError(Problem(given, "means nothing to `das plan` by itself", "use it with --compare-trees"))
+    if compare_trees:
+        _compare_trees(plan, 2020 if seed is None else seed, leaves, as_json)
+        return
     accounted, product = account(plan), product_of(plan)
     if as_json:
         print_json(plan.to_json() | accounted.sections | ({"product": product.to_json()} if product else {}))
@@ -71,10 +100,24 @@ def plan_(
     joint = f"\n{product.text()}" if product else ""
     if plan.mechanism_stage.sampler:
         joint += f"\ncongenial: counts form a tree (laminar): {tree_of(plan).explain()}"
+        joint += "\n" + "\n".join(textwrap.wrap(f"accuracy: {accuracy_text()}", WIDTH, break_on_hyphens=False))
     relation = {"unit": plan.settings.privacy.unit, "kind": str(plan.settings.privacy.neighbours)}
     verdict = "\n".join([*verdict_text({"relation": relation, **accounted.sections}), ""])
     table = f"{verdict}\n{account_text(accounted.nominal, accounted.sections)}"
     click.echo(f"{plan.explain()}{joint}\n\n{table}\n\nNothing was read of the records, nothing was spent.")
+
+
+def _compare_trees(plan: Plan, seed: int, leaves: int | None, as_json: bool) -> None:
+    """Simulate other trees and shares for a congenial plan."""
+    from das.evaluation.trees import compare_trees, comparison_json, comparison_text
+    from das.report.progress import progress_on_stderr
+
+    with progress_on_stderr() as progress:
+        found = compare_trees(plan, seed=seed, leaves=leaves, progress=progress)
+    if as_json:
+        print_json(plan.to_json() | {"trees": comparison_json(found)})
+    else:
+        click.echo(comparison_text(found))
 
 
 @click.command("account")

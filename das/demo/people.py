@@ -8,6 +8,7 @@ those statistics came near. Group quarters, races in combination and races of Hi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from das.demo.geography import BLOCKS_PER_GROUP, TRACTS_PER_COUNTY, Land, distri
 from das.demo.population import CELLS, CENRACE, HHGQ, SHAPE, Population
 from das.errors import Problem, UsageError
 
-__all__ = ["generate"]
+__all__ = ["Settled", "generate", "settle"]
 
 EMPTY_SHARE = 0.34  # of the blocks have no households
 EMPTY_CLUSTERING = 0.9  # of a block group, against one of a block
@@ -103,26 +104,43 @@ def generate(
     if people < 0 or seed < 0:
         raise UsageError(Problem("people, seed", "must not be negative", "ask for zero or more"))
     # A stream for each kind of draw, so that a change to one leaves the others as they are.
-    of_land, of_places, of_quarters, of_homes, of_origins, of_persons = Generator(PCG64(seed)).spawn(6)
+    of_land, of_places, *of_people = Generator(PCG64(seed)).spawn(6)
     land = make_land(blocks, of_land, blocks_per_group=blocks_per_group, tracts_per_county=tracts_per_county)
-    facilities, quarters_block, quarters_type = _quarters(blocks, people, of_quarters)
-    households = _households(land, people - len(quarters_block), of_homes)
-    leaf = np.concatenate([households, quarters_block])
-    hhgq = np.concatenate([np.zeros_like(households), quarters_type])
-    cell = _persons(_origin_shares(land, of_origins), leaf, hhgq, of_persons)
-    where, count = np.unique(leaf * CELLS + cell, return_counts=True)
+    settled = settle(land, people, of_people)
+    where, count = np.unique(settled.leaf * CELLS + settled.cell, return_counts=True)
     return Population(
         geocodes=land.geocodes,
         leaf=where // CELLS,
         cell=where % CELLS,
         count=count.astype(np.int64),
-        facilities=facilities,
+        facilities=settled.facilities,
         places=places(land, of_places),
-        districts=districts(np.bincount(leaf, minlength=blocks)),
+        districts=districts(np.bincount(settled.leaf, minlength=blocks)),
     )
 
 
 Codes = NDArray[np.int64]
+
+
+class Settled(NamedTuple):
+    """Block and cell of each person, and facilities by block and type."""
+
+    leaf: Codes
+    cell: Codes
+    facilities: Codes
+
+
+def settle(land: Land, people: int, streams: Sequence[Generator]) -> Settled:
+    """Let so many people live on a given land: group quarters, households, and who they are.
+
+    ``streams`` are four generators: of quarters, homes, origins and persons.
+    """
+    of_quarters, of_homes, of_origins, of_persons = streams
+    facilities, quarters_block, quarters_type = _quarters(len(land.geocodes), people, of_quarters)
+    households = _households(land, people - len(quarters_block), of_homes)
+    leaf = np.concatenate([households, quarters_block])
+    hhgq = np.concatenate([np.zeros_like(households), quarters_type])
+    return Settled(leaf, _persons(_origin_shares(land, of_origins), leaf, hhgq, of_persons), facilities)
 
 
 def _quarters(blocks: int, people: int, rng: Generator) -> tuple[Codes, Codes, Codes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from das.exact import delta_text, round_up
+from das.plan.method_accuracy import accuracy_of
 
 if TYPE_CHECKING:
     from das.plan.plan import Plan
@@ -50,6 +51,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "published": [{"level": p.level, "query": p.query.name, "source": p.source} for p in plan.published],
         "prior": plan.settings.estimate.prior,
         "passes": {level: [list(each) for each in plan.passes(level)] for level in plan.levels},
+        **({"accuracy": accuracy} if (accuracy := accuracy_of(plan)) else {}),
     }
 
 

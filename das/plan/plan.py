@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -16,7 +17,7 @@ from das.plan import describe
 from das.plan.constraint import Bound, Invariant, Published
 from das.plan.mechanism_stage import BY_METHOD, MechanismStage
 from das.plan.settings import Settings
-from das.schema.query import Neighbours, Query
+from das.schema.query import Neighbours, Query, parse_query
 from das.schema.schema import Schema
 
 __all__ = ["Measurement", "Plan", "mechanism_for", "numbers_per_unit"]
@@ -125,6 +126,20 @@ class Plan:
             scaled.append(replace(m, cost=m.share * budget, mechanism=noise))
         settings = self.settings.model_copy(update={"privacy": privacy.model_copy(update={key: budget})})
         return replace(self, settings=settings, measurements=tuple(scaled))
+
+    def with_strategy(self, geolevels: Mapping[str, Fraction], queries: Mapping[str, Mapping[str, Fraction]]) -> Plan:
+        """Return the same plan with other measurements: shares of the levels and, inside each, of its queries."""
+        measurements = []
+        for level in self.levels:
+            for name, inside in queries[level].items():
+                query, share = parse_query(self.schema, name), geolevels[level] * inside
+                noise = mechanism_for(self.framework, share * self.budget, query, self.settings.privacy.neighbours)
+                measured = Measurement(level=level, query=query, share=share, cost=share * self.budget, mechanism=noise)
+                measurements.append(measured)
+        update = {"preset": None, "geolevels": dict(geolevels), "queries": dict(queries), "passes": {}}
+        strategy = self.settings.strategy.model_copy(update=update)
+        settings = self.settings.model_copy(update={"strategy": strategy})
+        return replace(self, settings=settings, measurements=tuple(measurements))
 
     @property
     def mechanism_stage(self) -> MechanismStage:

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from das.accounting.conditioned_tree import TreeSampler
+from das.plan.method_accuracy import accuracy_of
 from das.plan.plan import Plan
 from das.plan.tree_of_counts import tree_of
 from das.promise.account import Account
@@ -84,4 +85,5 @@ def _conditioned(plan: Plan, sampler: TreeSampler) -> dict[str, Any]:
             "status": "proved",
         },
         "nominal_is_of": "the noise before it was conditioned",
+        "accuracy": accuracy_of(plan),
     }

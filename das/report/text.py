@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -104,6 +105,9 @@ def _promise(statement: Mapping[str, Any]) -> list[str]:
         lines.append(
             "Drawn      noise given that counts conform (the congenial method); its errors are in the promise: proved."
         )
+        accuracy = statement["conditioned"].get("accuracy")  # a statement of 0.2.0 does not know
+        said = f"Accuracy   {accuracy['text']}" if accuracy else ""
+        lines += textwrap.wrap(said, 110, subsequent_indent=11 * " ", break_on_hyphens=False)
     return lines
 
 
