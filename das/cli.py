@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import click
 
-from das.commands import accuracy, inspecting, planning, release
+from das.commands import accuracy, audit, inspecting, planning, release
 from das.errors import Interrupted, Problem, ProblemsFound, UsageError
 
 __all__ = ["main"]
@@ -99,5 +99,6 @@ def das(debug: bool) -> None:
     """Publish counts of people under differential privacy: for each place of a hierarchy, with a privacy statement."""
 
 
-for _command in (*planning.COMMANDS, *release.COMMANDS, *inspecting.COMMANDS, *accuracy.COMMANDS):
+_COMMANDS = (*planning.COMMANDS, *release.COMMANDS, *inspecting.COMMANDS, *accuracy.COMMANDS, *audit.COMMANDS)
+for _command in _COMMANDS:
     das.add_command(_command)

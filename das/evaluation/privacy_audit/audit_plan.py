@@ -160,9 +160,7 @@ def _subject(search: Search, claim: Claim, conditioned: bool) -> _Subject:
         return _Subject(claim=claim, pair=None, exact=None, words=words, search="none")
     best = found[0]
     how = "all changes tried" if best.is_exhaustive else "costliest first changes, each with every second one"
-    return _Subject(
-        claim=claim, pair=best, exact=found[1], words=best.words, search=f"{how}; cost {best.cost:.6g}"
-    )
+    return _Subject(claim=claim, pair=best, exact=found[1], words=best.words, search=f"{how}; cost {best.cost:.6g}")
 
 
 def _exact(world: SmallWorld, pair: Pair, claim: Claim, conditioned: bool) -> float:
@@ -173,9 +171,7 @@ def _exact(world: SmallWorld, pair: Pair, claim: Claim, conditioned: bool) -> fl
     return product_epsilon_lower(zip(world.mechanisms, change.tolist(), strict=True), claim.delta)
 
 
-def _repeated(
-    mechanism: Mechanism, pair: Pair, runs: int, seed: str, told: Callable[[], None]
-) -> tuple[Runs, Runs]:
+def _repeated(mechanism: Mechanism, pair: Pair, runs: int, seed: str, told: Callable[[], None]) -> tuple[Runs, Runs]:
     facts = facts_between(mechanism.world, pair.one, pair.other)
     one = mechanism.runs(pair.one, facts, keys(f"{seed}, one", runs), told)
     return one, mechanism.runs(pair.other, facts, keys(f"{seed}, other", runs), told)
@@ -229,4 +225,3 @@ def _described(world: SmallWorld) -> dict[str, Any]:
         "released_numbers": len(world.rows),
         "method": plan.settings.estimate.method,
     }
-

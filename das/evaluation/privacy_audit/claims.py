@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from das.accounting.events import Event, NotSupported
-from das.accounting.hierarchy import HierarchicalPlan
 from das.accounting.moves import Move, presence_move
 from das.accounting.policies import POLICIES, Guarantee, guarantee, guarantee_of_moves, policy_moves
 from das.accounting.tight import move_distributions
@@ -82,9 +81,7 @@ def accounted_events(plan: Plan, spine: Spine | None) -> tuple[Event, ...]:
     return hierarchical_plan(plan, spine).events
 
 
-def _claim(
-    lines: Lines, name: str, found: Guarantee, moves: tuple[Move, ...] | NotSupported, meaning: str
-) -> Claim:
+def _claim(lines: Lines, name: str, found: Guarantee, moves: tuple[Move, ...] | NotSupported, meaning: str) -> Claim:
     quoted = quoted_epsilon(found)
     number = quoted if isinstance(quoted, float) else None
     tight = None

@@ -39,9 +39,7 @@ def check_conditioned_law(world: SmallWorld, made: Sequence[tuple[Counts, Counts
         for place, factor in enumerate(FACTORS):
             ratio = len(noise) * (stated - log_normalizer(_scaled_tree(tree, factor), data))
             for kind in dict.fromkeys(world.mechanisms):
-                values, counts = np.unique(
-                    noise[:, [each == kind for each in world.mechanisms]], return_counts=True
-                )
+                values, counts = np.unique(noise[:, [each == kind for each in world.mechanisms]], return_counts=True)
                 ratio += float(counts @ (_scaled(kind, factor).log_pmf(values) - kind.log_pmf(values)))
             logs[place] += ratio
         draws += len(noise)

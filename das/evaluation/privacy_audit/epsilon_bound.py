@@ -18,7 +18,8 @@ from scipy.stats import beta
 
 __all__ = ["EpsilonBound", "Sample", "empirical_epsilon", "epsilon_of_counts", "rate_lower", "rate_upper"]
 
-THRESHOLDS = 200
+LEVELS = 1 / (1 + np.exp(np.linspace(9, -9, 200)))
+"""Quantiles of the scores that are tried as thresholds, dense in both tails."""
 
 
 def rate_lower(hits: int, of: int, error: float) -> float:
@@ -131,7 +132,7 @@ def empirical_epsilon(
 
 def _candidates(training: tuple[Sample, Sample]) -> Iterator[_Event]:
     scores = np.concatenate([sample.scores for sample in training])
-    quantiles = np.unique(np.quantile(scores, np.linspace(0, 1, THRESHOLDS))) if len(scores) else []
+    quantiles = np.unique(np.quantile(scores, LEVELS)) if len(scores) else []
     for forward in (True, False):
         yield _Event(forward=forward, threshold=None)
         yield from (_Event(forward=forward, threshold=float(each)) for each in quantiles)
@@ -140,6 +141,4 @@ def _candidates(training: tuple[Sample, Sample]) -> Iterator[_Event]:
 def _judged(event: _Event, samples: tuple[Sample, Sample], delta: Fraction, error: float) -> EpsilonBound:
     one, other = samples if event.forward else samples[::-1]
     hits, runs = (event.hits(one), event.hits(other)), (one.size, other.size)
-    return EpsilonBound(
-        epsilon=epsilon_of_counts(hits, runs, delta, error), event=event.words(), hits=hits, runs=runs
-    )
+    return EpsilonBound(epsilon=epsilon_of_counts(hits, runs, delta, error), event=event.words(), hits=hits, runs=runs)

@@ -125,8 +125,7 @@ def _single(noise: TwoSidedNoise, change: int) -> tuple[Floats, Floats]:
 def _beyond(parts: list[tuple[tuple[Floats, Floats], int]], sign: float) -> float:
     """A number that the summed loss, times `sign`, exceeds with probability below 1e-16: Chernoff's bound."""
     found = [
-        math.fsum(times * _log_moment(sign * rate * loss, mass) for (loss, mass), times in parts) / rate
-        + 37.0 / rate
+        math.fsum(times * _log_moment(sign * rate * loss, mass) for (loss, mass), times in parts) / rate + 37.0 / rate
         for rate in (2.0**power for power in range(-20, 12))
     ]
     ends = math.fsum(times * float((sign * loss).max()) for (loss, _), times in parts)

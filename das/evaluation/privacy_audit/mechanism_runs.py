@@ -20,6 +20,7 @@ from das.errors import Problem, UsageError
 from das.evaluation.privacy_audit.small_world import Counts, SmallWorld
 from das.noise.measure import noisy_answers
 from das.noise.stream import RunKey, Streams
+from das.plan.constraint import Bound, Invariant
 from das.plan.tree_of_counts import TreeOfCounts, tree_of
 from das.schema.counts import TrueCounts
 from das.storage.shards import families
@@ -51,15 +52,17 @@ def keys(seed: str, number: int) -> Iterator[RunKey]:
 
 def facts_between(world: SmallWorld, one: Counts, other: Counts) -> Facts:
     """Public facts that two data sets both keep: their common invariants, and bounds as narrow as both allow."""
-    plan, found = world.plan, {}
-    for fact in (*plan.invariants, *plan.bounds):
+    plan = world.plan
+    found: dict[tuple[str, str], tuple[Counts, Counts]] = {}
+    every: tuple[Invariant | Bound, ...] = (*plan.invariants, *plan.bounds)
+    for fact in every:
         rows = world.answers(fact.level, fact.query)
         low, high = found.get((fact.level, fact.query.name)) or (
             np.zeros(rows.shape[:2], dtype=np.int64),
             Box.open((rows.shape[0], rows.shape[1])).upper,
         )
         answers = rows @ one, rows @ other
-        sense = getattr(fact, "sense", "=")
+        sense = fact.sense if isinstance(fact, Bound) else "="
         if sense in ("=", ">="):
             low = np.minimum(*answers)
         if sense in ("=", "<="):
@@ -81,7 +84,7 @@ class Mechanism(ABC):
     def prepare(self, data: Counts, facts: Facts) -> Release:
         """Do what depends on the data alone, once; either this or the release itself may refuse."""
 
-    def runs(self, data: Counts, facts: Facts, under: Iterable[RunKey], told: Callable[[], None] = lambda: None) -> Runs:
+    def runs(self, data: Counts, facts: Facts, under: Iterable[RunKey], told: Callable[[], None] | None = None) -> Runs:
         """Collect the releases under several keys. Whatever is raised counts as a refusal: that too is an output."""
         context = self.world.plan.digest.encode()
         made: list[Counts] = []
@@ -91,10 +94,11 @@ class Mechanism(ABC):
             try:
                 release = release or self.prepare(data, facts)
                 made.append(release(streams))
-            except Exception:  # noqa: BLE001 - an error that depends on the data tells as much as a message
+            except Exception:  # an error that depends on the data tells as much as a message
                 refused += 1
             streams.wipe()
-            told()
+            if told:
+                told()
         rows = len(self.world.rows)
         return Runs(np.array(made, dtype=np.int64).reshape(len(made), rows), refused)
 

@@ -16,6 +16,7 @@ __all__ = ["Audit", "PolicyFinding", "finding_of"]
 
 SLACK = 1e-9
 """Relative distance by which a lower bound must exceed a claim: more than the rounding of either."""
+REMEDY = "do not publish; find the fault"
 NOTICE = (
     "AUDIT on generated data under testing keys: nothing here is a release, no record was read, no budget was charged"
 )
@@ -143,14 +144,12 @@ class Audit:
         if self.verdict != "VIOLATED":
             return
         problems = [
-            Problem(f"policy {each.claim.policy}", "the lower bound is above the claim", "do not publish; find the fault")
+            Problem(f"policy {each.claim.policy}", "a lower bound is above its claim", REMEDY)
             for each in self.policies
             if each.verdict == "VIOLATED"
         ]
         problems += [
-            Problem(each.name, f"refuted: {each.detail}", "do not publish; find the fault")
-            for each in self.checks
-            if each.verdict == "VIOLATED"
+            Problem(each.name, f"refuted: {each.detail}", REMEDY) for each in self.checks if each.verdict == "VIOLATED"
         ]
         raise BudgetError(problems)
 

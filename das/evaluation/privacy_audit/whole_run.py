@@ -63,7 +63,7 @@ def check_whole_run(mechanism: Mechanism, pair: Pair, seed: str) -> tuple[Check,
 def run_plan(world: SmallWorld, data: Counts, facts: Facts, folder: Path) -> Plan:
     """Write a data set and its public facts as files, and return the plan that reads them."""
     plan, spine = world.plan, world.spine
-    leaf, names = plan.levels[-1], list(plan.schema.names)
+    names = list(plan.schema.names)
     people = np.repeat(np.arange(world.columns), data)
     leaves, cells = np.divmod(people, len(world.cells))
     codes = plan.schema.labels_of(world.cells[cells])

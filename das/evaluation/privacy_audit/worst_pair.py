@@ -75,7 +75,7 @@ class Search:
         """All (from, to) pairs of columns."""
         columns = np.arange(self.world.columns)
         pairs = np.stack(np.meshgrid(columns, columns, indexing="ij"), axis=-1).reshape(-1, 2)
-        return pairs[pairs[:, 0] != pairs[:, 1]]
+        return np.asarray(pairs[pairs[:, 0] != pairs[:, 1]])
 
     @cached_property
     def shifts(self) -> NDArray[np.int64]:
