@@ -4,9 +4,9 @@ It generates the data that it runs on, and reads no record: of a plan's input no
 its bounds prove, and what they cannot see.
 """
 
-from das.evaluation.privacy_audit.audit_mechanism import MECHANISM_NAMES, audit_mechanism, mechanism_named
-from das.evaluation.privacy_audit.audit_plan import audit_plan
+from das.evaluation.privacy_audit.mechanism_audit import MECHANISM_NAMES, audit_mechanism, mechanism_named
 from das.evaluation.privacy_audit.page import render_audit
+from das.evaluation.privacy_audit.plan_audit import audit_plan
 from das.evaluation.privacy_audit.result import Audit
 from das.evaluation.privacy_audit.text import audit_text
 

@@ -14,7 +14,7 @@ from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta
+from scipy.special import betainccinv, betaincinv
 
 __all__ = ["EpsilonBound", "Sample", "empirical_epsilon", "epsilon_of_counts", "rate_lower", "rate_upper"]
 
@@ -30,7 +30,7 @@ def rate_lower(hits: int, of: int, error: float) -> float:
     >>> round(rate_lower(1000, 1000, 0.0005), 6)  # 0.0005^(1/1000)
     0.992428
     """
-    return 0.0 if hits == 0 else float(beta.ppf(error, hits, of - hits + 1))
+    return 0.0 if hits == 0 else float(betaincinv(hits, of - hits + 1, error))
 
 
 def rate_upper(hits: int, of: int, error: float) -> float:
@@ -41,7 +41,7 @@ def rate_upper(hits: int, of: int, error: float) -> float:
     >>> round(rate_upper(0, 1000, 0.0005), 6)
     0.007572
     """
-    return 1.0 if hits == of else float(beta.isf(error, hits + 1, of - hits))
+    return 1.0 if hits == of else float(betainccinv(hits + 1, of - hits, error))
 
 
 def epsilon_of_counts(hits: tuple[int, int], of: tuple[int, int], delta: Fraction, error: float) -> float:

@@ -20,7 +20,7 @@ from das.noise.two_sided import TwoSidedNoise
 
 __all__ = ["Losses", "epsilon_lower", "losses_of", "product_epsilon_lower"]
 
-POINTS = 2**18
+POINTS = 2**17
 """Points of the grid on which losses are added."""
 SMALLEST_DELTA = 1e-12
 """A smaller delta is taken for this one: sums of products have an absolute error of about 1e-14."""

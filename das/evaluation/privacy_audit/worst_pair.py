@@ -21,7 +21,7 @@ from das.noise.two_sided import TwoSidedNoise
 
 __all__ = ["Pair", "Search", "cost_of", "worst_pair"]
 
-FEW = 1000
+FEW = 600
 """Up to so many first changes are each paired with every second one."""
 STARTS = 24
 ROUNDS = 8
@@ -80,6 +80,8 @@ class Search:
     @cached_property
     def shifts(self) -> NDArray[np.int64]:
         """Number of the change of the invariants that each change makes; the opposite change has minus that number."""
+        if not len(self.world.invariant_rows):
+            return np.zeros(len(self.changes), dtype=np.int64)
         classes, which = np.unique(self.world.invariant_rows.T, axis=0, return_inverse=True)
         steps = classes[:, None] - classes[None, :]
         flat = steps.reshape(-1, steps.shape[-1])

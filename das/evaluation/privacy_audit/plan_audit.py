@@ -7,12 +7,13 @@ searched for, its exact loss is computed, and the mechanism is run on both data 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from das.errors import Problem, ProblemsFound, UsageError
+from das.evaluation.privacy_audit.bystanders import with_worst_bystanders
 from das.evaluation.privacy_audit.claims import Claim, accounted_events, claims_of
 from das.evaluation.privacy_audit.conditioned_law import check_conditioned_law
 from das.evaluation.privacy_audit.conditioned_loss import conditioned_epsilon_lower, tree_of_world
@@ -33,8 +34,10 @@ from das.runner import Progress
 
 __all__ = ["audit_plan"]
 
-CROWDS = (0, 1, 4, 16)
-"""People in every cell beside those who change; how much conditioned draws reveal depends on it."""
+EVALUATIONS = {"pure": 64, "zcdp": 8}
+"""How often the exact loss of conditioned draws is computed for a policy; a pure one is a formula, the other a law."""
+INCLUDED = {"semi": ("irreducible", "nearest"), "irreducible": ("nearest",)}
+"""Policies whose changes are among those of another."""
 SWEPT = {"measure": 300, "congenial": 24}
 COMPARED_RUNS = 4096
 OTHER_TESTS = 3
@@ -48,6 +51,7 @@ def audit_plan(
     confidence: float = 0.999,
     seed: str = "audit",
     policies: Sequence[str] = (),
+    sweep: int | None = None,
     with_whole_run: bool = True,
     progress: Progress | None = None,
 ) -> Audit:
@@ -65,6 +69,8 @@ def audit_plan(
         Text of the testing keys.
     policies : sequence of str
         Which policies; all that the accountant lists by default.
+    sweep : int, optional
+        How many pairs of neighbours are tried for refusals; 300 by default, and 24 of conditioned draws.
     with_whole_run : bool
         Whether the stages are run once as well, by the installed runner.
     progress : callable, optional
@@ -83,8 +89,8 @@ def audit_plan(
     mechanism: Mechanism = Conditioned(world) if conditioned else Measuring(world)
     error = (1 - confidence) / (len(claims) + OTHER_TESTS)
     search = Search(world)
-    subjects = [_subject(search, claim, conditioned) for claim in claims.values()]
-    wanted = [subject for subject in subjects if subject.pair is not None]
+    subjects = _with_included([_subject(search, claim, conditioned) for claim in claims.values()])
+    wanted = {each.pair.one.tobytes() + each.pair.other.tobytes() for each in subjects if each.pair is not None}
     report, done = progress or (lambda stage, number, of: None), 0
 
     def told() -> None:
@@ -95,13 +101,18 @@ def audit_plan(
     findings: list[PolicyFinding] = []
     pairs: list[Pair] = []
     made: list[tuple[Counts, Counts, Runs]] = []
+    repeated: dict[bytes, tuple[Runs, Runs]] = {}
     for subject in subjects:
         seen = None
         if subject.pair is not None:
-            both = _repeated(mechanism, subject.pair, runs, f"{seed}, {subject.claim.policy}", told)
-            seen = _empirical(world, subject.pair, both, subject.claim, error)
-            pairs.append(subject.pair)
-            made += [(subject.pair.one, subject.pair.other, both[0]), (subject.pair.other, subject.pair.one, both[1])]
+            pair, name = subject.pair, subject.pair.one.tobytes() + subject.pair.other.tobytes()
+            if name in repeated:  # two policies have the same costliest pair
+                both = repeated[name]
+            else:
+                both = repeated[name] = _repeated(mechanism, pair, runs, f"{seed}, {subject.claim.policy}", told)
+                pairs.append(pair)
+                made += [(pair.one, pair.other, both[0]), (pair.other, pair.one, both[1])]
+            seen = _empirical(world, pair, both, subject.claim, error)
         findings.append(
             finding_of(
                 subject.claim,
@@ -119,7 +130,7 @@ def audit_plan(
         noise = np.concatenate([np.zeros((0, len(world.rows)), np.int64), *(_noise(world, x, r) for x, _, r in made)])
         checks.append(check_noise_law(noise, world.mechanisms, error))
         checks.append(check_streams(noise[:COMPARED_RUNS], world.names, error))
-    swept = SWEPT[plan.mechanism_stage.name]
+    swept = SWEPT[plan.mechanism_stage.name] if sweep is None else sweep
     checks.append(check_refusals(mechanism, search, pairs, sweep=swept, seed=seed, error=error))
     if with_whole_run and pairs:
         checks += check_whole_run(mechanism, pairs[0], seed)
@@ -146,21 +157,29 @@ class _Subject:
 
 
 def _subject(search: Search, claim: Claim, conditioned: bool) -> _Subject:
-    found: tuple[Pair | None, float | None] = (None, None)
-    words = claim.status if claim.epsilon is None else ""
-    for crowd in CROWDS if conditioned else CROWDS[1:2]:
-        pair = worst_pair(search, claim.policy, claim.adjacency, crowd=crowd)
-        if isinstance(pair, str):
-            words = words or pair
-            break
-        loss = _exact(search.world, pair, claim, conditioned)
-        if found[1] is None or loss > found[1]:
-            found = pair, loss
-    if found[0] is None or claim.epsilon is None:
+    pair = worst_pair(search, claim.policy, claim.adjacency, crowd=0 if conditioned else 1)
+    if isinstance(pair, str) or claim.epsilon is None:
+        words = pair if isinstance(pair, str) else claim.status
         return _Subject(claim=claim, pair=None, exact=None, words=words, search="none")
-    best = found[0]
-    how = "all changes tried" if best.is_exhaustive else "costliest first changes, each with every second one"
-    return _Subject(claim=claim, pair=best, exact=found[1], words=best.words, search=f"{how}; cost {best.cost:.6g}")
+    if conditioned:
+        evaluations = EVALUATIONS["pure" if search.world.plan.framework == "pure" else "zcdp"]
+        pair, exact = with_worst_bystanders(pair, lambda each: _exact(search.world, each, claim, True), evaluations)
+    else:
+        exact = _exact(search.world, pair, claim, False)
+    how = "all changes tried" if pair.is_exhaustive else "costliest first changes, each with every second one"
+    return _Subject(claim=claim, pair=pair, exact=exact, words=pair.words, search=f"{how}; cost {pair.cost:.6g}")
+
+
+def _with_included(subjects: list[_Subject]) -> list[_Subject]:
+    """Give a policy the costliest pair of those that it includes, where that reveals more than its own."""
+    by_name = {subject.claim.policy: subject for subject in subjects}
+    out = []
+    for own in subjects:
+        others = [by_name[name] for name in INCLUDED.get(own.claim.policy, ()) if name in by_name]
+        found = [each for each in (own, *others) if each.exact is not None] if own.exact is not None else []
+        best = max(found, key=lambda each: each.exact or 0.0, default=own)
+        out.append(replace(best, claim=own.claim))
+    return out
 
 
 def _exact(world: SmallWorld, pair: Pair, claim: Claim, conditioned: bool) -> float:
