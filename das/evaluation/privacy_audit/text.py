@@ -6,8 +6,9 @@ import math
 
 from das.evaluation.format import table
 from das.evaluation.privacy_audit.result import NOTICE, Audit, PolicyFinding
+from das.exact import round_up
 
-__all__ = ["audit_text", "verdict_words"]
+__all__ = ["audit_text", "shown_lower", "shown_upper", "verdict_words"]
 
 COLUMNS = {
     "policy": "policy",
@@ -57,15 +58,27 @@ def _row(finding: PolicyFinding) -> dict[str, object]:
     seen = finding.empirical
     return {
         "policy": finding.claim.policy,
-        "claimed": _number(finding.claim.epsilon),
-        "exact": _number(finding.exact),
-        "empirical": _number(None if seen is None else seen.epsilon),
+        "claimed": shown_upper(finding.claim.epsilon),
+        "exact": shown_lower(finding.exact),
+        "empirical": shown_lower(None if seen is None else seen.epsilon),
         "delta": f"{float(finding.claim.delta):.3g}",
         "verdict": finding.verdict,
     }
 
 
-def _number(number: float | None) -> str:
+def shown_upper(number: float | None) -> str:
+    """An upper bound in three decimals, rounded up; a dash where there is none.
+
+    Examples
+    --------
+    >>> shown_upper(1.0001), shown_lower(1.9999), shown_lower(None)
+    ('1.001', '1.999', '-')
+    """
+    return "-" if number is None else round_up(number, 3)
+
+
+def shown_lower(number: float | None) -> str:
+    """A lower bound in three decimals, rounded down; a dash where there is none."""
     if number is None:
         return "-"
-    return "infinite" if math.isinf(number) else f"{number:.4f}"
+    return "infinite" if math.isinf(number) else f"{math.floor(number * 1000) / 1000:.3f}"
