@@ -243,7 +243,7 @@ def test_a_plan_too_large_is_audited_in_a_smaller_world(tmp_path: Path) -> None:
     plan = load(write_starter(tmp_path / "country"))
     world = small_world(plan)
     assert not world.is_whole
-    assert world.columns == 24
+    assert world.columns == 16
     found = quick(plan, runs=40)
     assert found.verdict == "consistent"
     for each in found.policies:
@@ -261,10 +261,9 @@ def test_congenial_draws_are_accepted_and_a_narrow_scale_is_found(
     assert found.verdict == "consistent"
     assert {"A whole", "The conforming"} <= set(verdicts(found))
     tree_of = mechanism_runs.tree_of
-    monkeypatch.setattr(
-        mechanism_runs, "tree_of", lambda asked: tree_of(asked.with_budget(asked.budget * Fraction(100, 90)))
-    )
-    assert "The conforming" in failed(quick(plan, runs=400, policies=["nearest"], sweep=2))
+    more = Fraction(20, 19) ** (2 if plan.framework == "zcdp" else 1)  # of the budget: noise of 95 % of the scale
+    monkeypatch.setattr(mechanism_runs, "tree_of", lambda asked: tree_of(asked.with_budget(asked.budget * more)))
+    assert "The conforming" in failed(quick(plan, runs=500, policies=["nearest"], sweep=2))
 
 
 @pytest.mark.slow

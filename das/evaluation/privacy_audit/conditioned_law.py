@@ -30,6 +30,10 @@ def check_conditioned_law(world: SmallWorld, made: Sequence[tuple[Counts, Counts
     its mean is one if the stated law is true (``noise_law.py``).
     """
     logs, draws = np.zeros(len(FACTORS)), 0
+    reached = np.flatnonzero(world.rows.any(axis=1)).tolist()  # elsewhere nobody can be counted: no node of the tree
+    kinds: dict[TwoSidedNoise, list[int]] = {}
+    for row in reached:
+        kinds.setdefault(world.mechanisms[row], []).append(row)
     for data, other, runs in made:
         if not len(runs.answers):
             continue
@@ -38,8 +42,8 @@ def check_conditioned_law(world: SmallWorld, made: Sequence[tuple[Counts, Counts
         noise = runs.answers - world.rows @ data
         for place, factor in enumerate(FACTORS):
             ratio = len(noise) * (stated - log_normalizer(_scaled_tree(tree, factor), data))
-            for kind in dict.fromkeys(world.mechanisms):
-                values, counts = np.unique(noise[:, [each == kind for each in world.mechanisms]], return_counts=True)
+            for kind, rows in kinds.items():
+                values, counts = np.unique(noise[:, rows], return_counts=True)
                 ratio += float(counts @ (_scaled(kind, factor).log_pmf(values) - kind.log_pmf(values)))
             logs[place] += ratio
         draws += len(noise)

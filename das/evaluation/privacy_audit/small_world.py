@@ -1,9 +1,9 @@
 """A small world with the shape of a plan: its levels, queries, noise and facts over a few places and a few labels.
 
 The world is generated. Nothing of the plan's input is read: the geography is read for which levels branch, and no
-record ever. Labels are chosen so that every set of queries that two labels of the plan differ in is one that two labels
-of the world differ in; places so that records can part at each level at which an exchange may part them. So the
-accountant's worst change exists in the world, at the same cost.
+record ever. Labels are chosen so that every largest set of queries that two labels of the plan differ in is one that
+two labels of the world differ in, and likewise of labels that agree in what is public; places so that records can part
+at each level at which an exchange may part them. So the accountant's worst change exists in the world at the same cost.
 """
 
 from __future__ import annotations
@@ -121,25 +121,30 @@ def small_world(plan: Plan) -> SmallWorld:
         spine = None
     if spine is not None and spine.size(plan.levels[-1]) * int(plan.schema.possible.sum()) <= SMALL:
         return SmallWorld(_without_factors(plan, plan.schema), spine, is_whole=True)
-    schema = smaller_schema(plan.schema, _queries(plan))
+    public = (*(fact.query for fact in plan.invariants), *(fact.query for fact in plan.bounds))
+    schema = smaller_schema(plan.schema, _queries(plan), public)
     return SmallWorld(_without_factors(plan, schema), _small_spine(plan, spine), is_whole=False)
 
 
-def smaller_schema(schema: Schema, queries: tuple[Query, ...]) -> Schema:
-    """Keep of each attribute a few labels: every set of queries that two labels differ in, two kept labels differ in.
+def smaller_schema(schema: Schema, queries: tuple[Query, ...], public: tuple[Query, ...] = ()) -> Schema:
+    """Keep of each attribute a few labels: every largest set of queries that two labels differ in, kept ones differ in.
+
+    Once among all pairs of labels, and once among those that agree in each of the `public` queries.
 
     Examples
     --------
     >>> ages = Attribute("age", tuple("abcdef"), {"grown": {"minor": ["a", "b"], "adult": ["c", "d", "e", "f"]}})
     >>> schema = Schema((ages, Attribute("sex", ("f", "m"))))
-    >>> small = smaller_schema(schema, tuple(parse_query(schema, name) for name in ("grown", "detailed")))
-    >>> [attribute.labels for attribute in small.attributes]
+    >>> queries = tuple(parse_query(schema, name) for name in ("grown", "detailed"))
+    >>> [attribute.labels for attribute in smaller_schema(schema, queries).attributes]
+    [('a', 'c'), ('f', 'm')]
+    >>> [attribute.labels for attribute in smaller_schema(schema, queries, queries[:1]).attributes]
     [('a', 'b', 'c'), ('f', 'm')]
     """
-    kept = {
-        attribute.name: _representatives(attribute, [query.factors[axis].group_of for query in queries])
-        for axis, attribute in enumerate(schema.attributes)
-    }
+    kept = {}
+    for axis, attribute in enumerate(schema.attributes):
+        maps, exact = ([query.factors[axis].group_of for query in some] for some in (queries, public))
+        kept[attribute.name] = _representatives(attribute, maps, exact)
     attributes = tuple(_restricted(attribute, kept[attribute.name]) for attribute in schema.attributes)
     zeros = []
     for zero in schema.structural_zeros:
@@ -149,16 +154,21 @@ def smaller_schema(schema: Schema, queries: tuple[Query, ...]) -> Schema:
     return Schema(attributes, tuple(zeros))
 
 
-def _representatives(attribute: Attribute, maps: list[Counts]) -> tuple[str, ...]:
-    stacked = np.array(maps).reshape(len(maps), len(attribute.labels))
-    chosen: list[int] = []
-    seen: set[bytes] = set()
-    for one, other in combinations(range(len(attribute.labels)), 2):
-        pattern = (stacked[:, one] != stacked[:, other]).tobytes()
-        if pattern not in seen:
-            seen.add(pattern)
-            chosen += [one, other]
-    return tuple(attribute.labels[label] for label in sorted(set(chosen))) or attribute.labels[:1]
+def _representatives(attribute: Attribute, maps: list[Counts], exact: list[Counts]) -> tuple[str, ...]:
+    first, second = np.array(list(combinations(range(len(attribute.labels)), 2)), dtype=np.int64).reshape(-1, 2).T
+    differ = np.array([each[first] != each[second] for each in maps]).reshape(len(maps), -1).T
+    agree = (
+        np.all([each[first] == each[second] for each in exact], axis=0) if exact else np.zeros(len(first), dtype=bool)
+    )
+    chosen: set[int] = set()
+    for among in (np.ones(len(first), dtype=bool), agree):
+        patterns, at = np.unique(differ[among], axis=0, return_index=True) if among.any() else (differ[:0], [])
+        for pattern, place in zip(patterns, at, strict=True):
+            larger = (patterns >= pattern).all(axis=1).sum() > 1
+            if not larger:
+                pair = np.flatnonzero(among)[place]
+                chosen |= {int(first[pair]), int(second[pair])}
+    return tuple(attribute.labels[label] for label in sorted(chosen)) or attribute.labels[:1]
 
 
 def _restricted(attribute: Attribute, labels: tuple[str, ...]) -> Attribute:
