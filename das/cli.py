@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import click
 
-from das.commands import accuracy, infer, inspecting, planning, query, release
+from das.commands import accuracy, audit, infer, inspecting, planning, query, release
 from das.errors import Interrupted, Problem, ProblemsFound, UsageError
 
 __all__ = ["main"]
@@ -100,10 +100,12 @@ def das(debug: bool) -> None:
 
 
 <<<<<<< HEAD
+<<<<<<< HEAD
 for _group in (planning, release, inspecting, query, accuracy):
     for _group in (planning, release, inspecting, query, accuracy):
     for _group in (planning, release, inspecting, query, accuracy):
     for _group in (planning, release, inspecting, query, infer, accuracy):
     for _group in (planning, release, inspecting, query, infer, accuracy):
+    for _group in (planning, release, inspecting, query, infer, accuracy, audit):
     for _command in _group.COMMANDS:
         das.add_command(_command)

@@ -44,6 +44,7 @@ TRUE_COUNTS = {
     "das/records/encode.py",  # records become true counts
     "das/noise/measure.py",  # noise is added to them
     "das/check.py",  # the data are checked against the public facts, before anything is drawn
+    "das/evaluation/privacy_audit/mechanism_runs.py",  # counts of generated worlds, of nobody
     "das/evaluation/repeat.py",  # errors of data that need no protection
     "das/evaluation/truth.py",  # errors, for people who are cleared for the data
     "pipelines/elements/arrays.py",  # how they travel on the confidential side
