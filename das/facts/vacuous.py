@@ -156,7 +156,7 @@ def _pair(plan: Plan, spine: Spine, whole: HierarchicalPlan) -> str:
     public = ", ".join(f"{query} of each {level}" for level, query in facts)
     return (
         f"Take two data sets: the one has {said[0]}, the other has {said[1]} instead, and all else is the same. "
-        f"At most one of them agrees with what is public ({public}): readers tell them apart, however much noise there is"
+        f"At most one agrees with what is public ({public}): however much noise there is, readers tell them apart"
     )
 
 

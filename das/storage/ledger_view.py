@@ -194,8 +194,8 @@ def ledger_text(ledger: Ledger, guard: LedgerGuard, *, verified: bool) -> str:
         of = f" of {totals[-1]}, {totals[-1] - spent} is left" if totals else ""
         lines.append(f"spent on {name}: {spent} = {float(spent):.4f}{of}")
     lines += [f"witness: {place}" for place in _places(ledger, guard)] or ["witness: none yet"]
-    if verified:
-        lines.append("hash chain: verified")
     if any(entry.kind == "commit" for entry in ledger.entries()):
         lines.append(JOINT)
+    if verified:
+        lines.append("hash chain: verified")
     return "\n".join(lines)
