@@ -99,13 +99,6 @@ def das(debug: bool) -> None:
     """Publish counts of people under differential privacy: for each place of a hierarchy, with a privacy statement."""
 
 
-<<<<<<< HEAD
-<<<<<<< HEAD
-for _group in (planning, release, inspecting, query, accuracy):
-    for _group in (planning, release, inspecting, query, accuracy):
-    for _group in (planning, release, inspecting, query, accuracy):
-    for _group in (planning, release, inspecting, query, infer, accuracy):
-    for _group in (planning, release, inspecting, query, infer, accuracy):
-    for _group in (planning, release, inspecting, query, infer, accuracy, audit):
+for _group in (planning, release, inspecting, query, infer, accuracy, audit):
     for _command in _group.COMMANDS:
         das.add_command(_command)

@@ -1,6 +1,6 @@
 """Commands that read confidential rows once and release an estimate: `udp`, `sample-aggregate`, `density`.
 
-They are verbs of the group ``das infer``, which adds what `SUBCOMMANDS` lists.
+They are verbs of the group ``das infer``, which adds what `METHODS` lists.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from das.errors import Problem, UsageError
 if TYPE_CHECKING:
     from das.inference.charge import Budget, Charge
 
-__all__ = ["SUBCOMMANDS"]
+__all__ = ["METHODS"]
 
 Command = Callable[..., None]
 
@@ -186,7 +186,7 @@ def density_(file: Path, column: str, bounds: tuple[str, str], bins: str, as_jso
     click.echo("\n".join([*lines, *_privacy_lines(found.privacy)]))
 
 
-SUBCOMMANDS: tuple[click.Command, ...] = (udp_, sample_aggregate_, density_)
+METHODS: tuple[click.Command, ...] = (udp_, sample_aggregate_, density_)
 
 
 def _rows(file: Path, columns: tuple[str, ...]) -> Any:

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 import das.inference
-from das.commands.infer_confidential import SUBCOMMANDS
+from das.commands.infer_confidential import METHODS
 
 PAGE = Path(das.inference.__file__).with_name("confidential.md").read_text(encoding="utf-8")
 
@@ -19,7 +19,7 @@ def test_the_example_runs() -> None:
 
 def test_the_commands_take_the_options_that_are_shown() -> None:
     shown = [shlex.split(line) for line in re.findall(r"^das infer (.*)$", PAGE, flags=re.MULTILINE)]
-    known = {command.name: command for command in SUBCOMMANDS}
+    known = {command.name: command for command in METHODS}
     assert {line[0] for line in shown} == set(known)
     for name, *arguments in shown:
         known[name].make_context(name, list(arguments))

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from das.commands.infer_confidential import SUBCOMMANDS
+from das.commands.infer_confidential import METHODS
 from das.demo.starter import write_starter
 from das.errors import ProblemsFound
 from das.plan.load import load
 from das.storage.ledger import Ledger
 from das.storage.ledger_access import ledger_path
 
-INFER = click.Group("infer", commands={str(command.name): command for command in SUBCOMMANDS})
+INFER = click.Group("infer", commands={str(command.name): command for command in METHODS})
 PARTS = ("--bounds", "0", "10", "--parts", "50", "--workers", "1")
 CHARGED = ("--ledger", "ledger.sqlite", "--dataset", "people", "--total", "1")
 TEST = ("--testing-key", "k", "--data", "generated")

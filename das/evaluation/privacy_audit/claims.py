@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from das.accounting.events import Event, NotSupported
+from das.accounting.joint import Drawn
 from das.accounting.moves import Move, presence_move
 from das.accounting.policies import POLICIES, Guarantee, guarantee, guarantee_of_moves, policy_moves
 from das.accounting.tight import move_distributions
@@ -59,7 +60,7 @@ def claims_of(plan: Plan, spine: Spine | None) -> dict[str, Claim]:
     """
     whole, delta = hierarchical_plan(plan, spine), plan.settings.privacy.delta
     sampler = plan.mechanism_stage.sampler
-    lines = Lines(whole, delta, sampler)
+    lines = Lines(whole, delta, () if sampler is None else (Drawn(plan=whole, sampler=sampler),))
     if plan.settings.privacy.neighbours is Neighbours.ADD_REMOVE:
         moves: tuple[Move, ...] = (presence_move(whole),)
         found = guarantee_of_moves(whole, "unconstrained", moves, delta)
@@ -85,9 +86,9 @@ def _claim(lines: Lines, name: str, found: Guarantee, moves: tuple[Move, ...] | 
     quoted = quoted_epsilon(found)
     number = quoted if isinstance(quoted, float) else None
     tight = None
-    if lines.sampler is None and found.epsilon is not None and not isinstance(moves, NotSupported):
+    if not lines.drawn and found.epsilon is not None and not isinstance(moves, NotSupported):
         tight = lines.tight(found, move_distributions(lines.whole, moves))
-    is_pure = lines.sampler is None and isinstance(found.pure, Fraction)
+    is_pure = not lines.drawn and isinstance(found.pure, Fraction)
     return Claim(
         policy=name,
         meaning=meaning,
