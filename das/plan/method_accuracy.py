@@ -30,7 +30,7 @@ class Figure:
 
 SOURCE = (
     "measured with `das simulate` on the 2010 Census of Rhode Island: 25,181 blocks, voting age by 8 groups of race, "
-    "the state total published, effective epsilon 17.15 for all; 2 runs of congenial, 1 of least squares without a prior"
+    "the state total published, effective epsilon 17.15 for all; 2 runs of congenial, 1 of least squares, no prior"
 )
 
 _CELLS, _RACE = "detailed at every level", "race above the blocks, detailed in the blocks"
