@@ -15,7 +15,7 @@ import das.congenial.family
 import pipelines.confidential_stages
 import pipelines.stages.congenial
 from das.demo.starter import write_starter
-from das.errors import BudgetError, ConfigError, UsageError
+from das.errors import BudgetError, ConfigError
 from das.evaluation.evaluate import evaluate
 from das.plan.plan import Plan
 from das.plan.tree_of_counts import tree_of
@@ -172,11 +172,12 @@ def test_what_is_no_tree_is_refused_when_it_is_read(home: Path) -> None:
         congenial(home, MIXED)
 
 
-def test_a_congenial_release_is_accounted_by_itself(release: das.Release, home: Path) -> None:
+def test_two_congenial_releases_are_accounted_together(release: das.Release, home: Path) -> None:
     source = read_source(str(home / "out"))
-    assert joint_account([source]).sections["effective"]
-    with pytest.raises(UsageError, match="by itself"):
-        joint_account([source, source])
+    alone, twice = (joint_account([source] * times).sections["effective"] for times in (1, 2))
+    for one, two in zip(alone, twice, strict=True):
+        assert two["status"] == one["status"] == "proved"
+        assert two["epsilon"] == pytest.approx(2 * one["epsilon"])  # pure: each loss and each sampler's error counts
 
 
 def test_windows_that_are_too_narrow_at_first_give_the_same_draw(
