@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from das.inference.intervals.answer import Intervals
     from das.inference.intervals.asked import Where
-    from das.inference.intervals.public_files import PublicFiles
+    from das.inference.intervals.estimates import Estimates
     from das.inference.intervals.query import Interval
 
 __all__ = ["Release", "load", "open", "run"]
@@ -129,13 +129,14 @@ class Release:
             confidence=confidence,
             interval=interval,
         )
-        return answer(self._files, question)
+        return answer(self._linear, question)
 
     @cached_property
-    def _files(self) -> PublicFiles:
+    def _linear(self) -> Estimates:
+        from das.inference.intervals.estimates import Estimates
         from das.inference.intervals.public_files import PublicFiles
 
-        return PublicFiles(self.folder)
+        return Estimates(PublicFiles(self.folder))
 
 
 def run(

@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from das.inference.intervals.asked import ask
+from das.inference.intervals.estimates import Estimates
 from das.inference.intervals.public_files import PublicFiles
 from das.inference.intervals.query import level_intervals
 from das.plan.geography import areas_of
@@ -38,6 +39,8 @@ WIDEST_TABLE = 4096
 """Columns of a table that is written without being asked for; the counts say the same, row by row."""
 LONGEST_INTERVALS = 500_000
 """Rows of a file of intervals; `das query` answers for longer tables, and for everything that is not a table."""
+MOST_REMEMBERED = 20_000_000
+"""Numbers of all tables of the leaves that a process remembers; a larger state reads its files once for each table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,8 @@ class PublishTable(beam.DoFn):
     def _intervals(self, task: TableTask) -> pa.Table:
         plan = self.work.plan
         areas = None if task.place in plan.levels else areas_of(plan, self.work.spine)[task.place]
-        found = level_intervals(_public_files(self.release, plan), task.place, ask(plan.schema, task.query), areas)
+        known = _estimates(self.release, plan, self.work.spine)
+        found = level_intervals(known, task.place, ask(plan.schema, task.query), areas)
         return table_of_intervals(parse_query(plan.schema, task.query), *found)
 
     def _pieces(self, task: TableTask) -> Iterator[pa.Table]:
@@ -137,12 +141,19 @@ def write_area_members(plan: Plan, spine: Spine, folder: Path) -> None:
         write_atomically(folder / f"{kind}.parquet", parquet_bytes(table))
 
 
-_FILES: dict[tuple[Path, str], PublicFiles] = {}
+_ESTIMATES: dict[tuple[Path, str], Estimates] = {}
 
 
-def _public_files(release: ReleaseFolder, plan: Plan) -> PublicFiles:
-    """The release's files with their covariances, made once per process."""
-    return _FILES.setdefault((release.path, plan.digest), PublicFiles(release, plan))
+def _estimates(release: ReleaseFolder, plan: Plan, spine: Spine) -> Estimates:
+    """The release's linear estimates, with covariances and what several tables need of its files, once per process."""
+    key = release.path, plan.digest
+    if key not in _ESTIMATES:
+        _ESTIMATES.clear()
+        tables = table_queries(plan)
+        numbers = sum(query.size for query in tables) * len(spine.leaves)
+        kept = tuple(ask(plan.schema, query.name) for query in tables) if numbers <= MOST_REMEMBERED else ()
+        _ESTIMATES[key] = Estimates(PublicFiles(release, plan), kept)
+    return _ESTIMATES[key]
 
 
 def _runs(shards: Sequence[Shard]) -> Iterator[list[Shard]]:

@@ -178,4 +178,5 @@ def _chosen(partition: Partition, labels: Sequence[str]) -> list[int]:
 
 def _within(factor: NDArray[np.float64], partition: Partition) -> bool:
     """Whether rows of weights are constant on each group of labels."""
-    return all((factor[:, list(group)] == factor[:, [group[0]]]).all() for group in partition.groups)
+    first = np.array([group[0] for group in partition.groups])[partition.group_of]
+    return bool((factor == factor[:, first]).all())

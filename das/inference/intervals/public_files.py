@@ -21,7 +21,6 @@ from das.facts.fact import Fact, limits_of
 from das.facts.file import read_facts
 from das.plan.load import load
 from das.plan.plan import Measurement, Plan, numbers_per_unit
-from das.schema.query import Query
 from das.storage.layout import ReleaseFolder
 from das.storage.shards import Shard, shards_of
 from geography import Areas, Spine, read_areas
@@ -117,17 +116,10 @@ class PublicFiles:
         for index in np.unique(which).tolist():
             yield shards[index], np.flatnonzero(which == index)
 
-    def estimates(self, level: str, units: NDArray[np.int64], query: Query) -> NDArray[np.float64]:
-        """Linear estimates of a measured query, geounits x answers, from the published files."""
-        measured = [m.query for m in self.measured(level)]
-        start = sum(each.size for each in measured[: [each.name for each in measured].index(query.name)])
-        numbers = sum(each.size for each in measured)
-        out = np.zeros((len(units), query.size))
-        for shard, at in self.touched(level, units):
-            table = pq.read_table(shard.path(self.folder.estimates), columns=["estimate"])
-            flat = _flat(table["estimate"]).reshape(-1, numbers)
-            out[at] = flat[units[at] - shard.start, start : start + query.size]
-        return out
+    def estimates(self, shard: Shard) -> NDArray[np.float32]:
+        """Linear estimates of a shard: geounits x numbers, measured queries side by side, from the published files."""
+        table = pq.read_table(shard.path(self.folder.estimates), columns=["estimate"])
+        return _flat(table["estimate"]).reshape(shard.stop - shard.start, -1)
 
     def areas(self, kind: str) -> Areas:
         """The areas of a kind that the release tabulates, from its own copy of their members."""
@@ -141,6 +133,6 @@ class PublicFiles:
         return read_areas(path, self.spine)
 
 
-def _flat(column: pa.ChunkedArray) -> NDArray[np.float64]:
+def _flat(column: pa.ChunkedArray) -> NDArray[np.float32]:
     """All numbers of a column of lists."""
     return np.concatenate([chunk.flatten().to_numpy(zero_copy_only=False) for chunk in column.chunks])

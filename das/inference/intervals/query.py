@@ -19,7 +19,7 @@ from das.estimation.linear.selected import sees_unseen, selected_covariances
 from das.estimation.linear.unions import Members, covariances_of_unions
 from das.inference.intervals.answer import Intervals
 from das.inference.intervals.asked import Asked, Where, ask
-from das.inference.intervals.estimates import Estimates, counts_of
+from das.inference.intervals.estimates import Estimates
 from das.inference.intervals.limits import feldman_cousins, fieller, half_width, normal_limits
 from das.inference.intervals.places import Gazetteer, Place, combined
 from das.inference.intervals.public_files import PublicFiles
@@ -98,12 +98,12 @@ class _Numbers:
     """Numbers of some places: places x answers; NaN where something is not estimable."""
 
     names: list[str]
-    counts: NDArray[np.int64] | Floats
+    counts: Floats
     estimate: Floats
     variance: Floats
 
 
-def answer(files: PublicFiles, question: Question) -> Intervals:
+def answer(known: Estimates, question: Question) -> Intervals:
     """Answer a question.
 
     Raises
@@ -111,6 +111,7 @@ def answer(files: PublicFiles, question: Question) -> Intervals:
     UsageError
         A label, query, level or place is unknown; or the release has no law of errors for what is asked.
     """
+    files = known.files
     asked = ask(files.plan.schema, question.query, question.where)
     gazetteer = Gazetteer(files, {kind: files.read_areas(path) for kind, path in question.areas.items()})
     if not files.plan.mechanism_stage.measures:
@@ -118,31 +119,34 @@ def answer(files: PublicFiles, question: Question) -> Intervals:
 
         return conditioned_answer(files, question, asked, _places(gazetteer, question))
     if question.is_ratio:
-        return _ratio(files, question, asked, gazetteer)
+        return _ratio(known, question, asked, gazetteer)
     level = question.level
     if level in files.plan.levels and not question.minus and not question.area:
         real = np.flatnonzero(files.spine.real(level))
-        numbers = _of_level(files, level, real, asked)
+        numbers = _of_level(known, level, real, asked)
     else:
-        numbers = _of_places(files, _places(gazetteer, question), asked)
+        numbers = _of_places(known, _places(gazetteer, question), asked=asked)
     low, high, how = _limits(files, question, numbers, asked)
     return _table(question, asked, numbers, low, high, how, _notes(files, numbers, asked))
 
 
 def level_intervals(
-    files: PublicFiles, place: str, asked: Asked, areas: Areas | None = None, confidence: float = 0.95
+    known: Estimates, place: str, asked: Asked, areas: Areas | None = None, confidence: float = 0.95
 ) -> tuple[list[str], dict[str, Floats]]:
     """Estimates and limits of all places of a level or of a kind of area: their codes, and places x answers each."""
-    question = Question(level=place, confidence=confidence)
+    files, question = known.files, Question(level=place, confidence=confidence)
     if place in files.plan.levels:
-        numbers = _of_level(files, place, np.flatnonzero(files.spine.real(place)), asked)
+        numbers = _of_level(known, place, np.flatnonzero(files.spine.real(place)), asked)
     else:
-        numbers = _of_places(files, Gazetteer(files, {place: areas} if areas else {}).all_of(place), asked)
+        if place not in known.unions:
+            places = Gazetteer(files, {place: areas} if areas else {}).all_of(place)
+            known.unions[place] = places, covariances_of_unions(files.covariances, [[each.union] for each in places])
+        numbers = _of_places(known, *known.unions[place], asked=asked)
     low, high, _ = _limits(files, question, numbers, asked)
     codes = [name.partition(":")[2] for name in numbers.names]
     deviation = np.sqrt(numbers.variance)
     return codes, {
-        "count": np.asarray(numbers.counts, dtype=np.float64),
+        "count": numbers.counts,
         "estimate": numbers.estimate,
         "std_dev": deviation,
         "low": low,
@@ -174,10 +178,11 @@ def _places(gazetteer: Gazetteer, question: Question) -> list[Place]:
     return places
 
 
-def _of_level(files: PublicFiles, level: str, units: NDArray[np.int64], asked: Asked) -> _Numbers:
+def _of_level(known: Estimates, level: str, units: NDArray[np.int64], asked: Asked) -> _Numbers:
     """All geounits of a level: those with the same covariance are worked out once."""
+    files = known.files
     codes = files.spine.geocodes(level)
-    counts = counts_of(files, level, units, asked)
+    counts = known.counts(level, units, asked)
     names = [f"{level}:{code}" for code in codes[units].tolist()]
     if sees_unseen(files.basis, asked.factors, files.covariances.seen(level)):
         nothing = np.full(counts.shape, np.nan)
@@ -185,27 +190,26 @@ def _of_level(files: PublicFiles, level: str, units: NDArray[np.int64], asked: A
     kind_of, blocks = files.covariances.final(level)
     kinds, at = np.unique(kind_of[units], return_inverse=True)
     variance = _variances(files, asked, asked, [block[kinds] for block in blocks])[at.reshape(-1)]
-    estimate = Estimates(files).answers(level, units, asked)
+    estimate = known.answers(level, units, asked)
     return _Numbers(names, counts, _rounded(estimate, variance), variance)
 
 
-def _of_places(files: PublicFiles, places: Sequence[Place], asked: Asked) -> _Numbers:
-    """Any weighted unions of geounits."""
-    counts, estimate = _sums(files, places, asked)
+def _of_places(known: Estimates, places: Sequence[Place], blocks: Blocks | None = None, *, asked: Asked) -> _Numbers:
+    """Any weighted unions of geounits; ``blocks`` are their covariances, if they are known already."""
+    files = known.files
+    counts, estimate = _sums(known, places, asked)
+    if blocks is None:
+        blocks = covariances_of_unions(files.covariances, [[place.union] for place in places])
+    variance = _variances(files, asked, asked, blocks)
     open_ = _is_open(files, places, asked)
-    variance = np.full(estimate.shape, np.nan)
-    estimate[open_] = np.nan
-    shut = np.flatnonzero(~open_)
-    if len(shut):
-        blocks = covariances_of_unions(files.covariances, [[places[i].union] for i in shut.tolist()])
-        variance[shut] = _variances(files, asked, asked, blocks)
+    estimate[open_], variance[open_] = np.nan, np.nan
     return _Numbers([place.name for place in places], counts, _rounded(estimate, variance), variance)
 
 
-def _sums(files: PublicFiles, places: Sequence[Place], asked: Asked) -> tuple[Floats, Floats]:
+def _sums(known: Estimates, places: Sequence[Place], asked: Asked) -> tuple[Floats, Floats]:
     """Published counts and linear estimates of unions: places x answers each."""
+    files = known.files
     counts, estimate = np.zeros((len(places), asked.size)), np.zeros((len(places), asked.size))
-    estimates = Estimates(files)
     for level in files.plan.levels:
         here = [(i, place.union[level]) for i, place in enumerate(places) if level in place.union]
         if not here:
@@ -214,9 +218,9 @@ def _sums(files: PublicFiles, places: Sequence[Place], asked: Asked) -> tuple[Fl
         row = np.concatenate([np.full(len(members.units), i) for i, members in here])
         weight = np.concatenate([members.weights for _, members in here])
         weights = sparse.csr_array((weight, (row, column.reshape(-1))), shape=(len(places), len(units)))
-        counts += weights @ counts_of(files, level, units, asked).astype(np.float64)
+        counts += weights @ known.counts(level, units, asked)
         if not sees_unseen(files.basis, asked.factors, files.covariances.seen(level)):
-            estimate += weights @ estimates.answers(level, units, asked)
+            estimate += weights @ known.answers(level, units, asked)
     return counts, estimate
 
 
@@ -301,12 +305,13 @@ def _same_answers(asked: Asked, factors: Sequence[Partition]) -> NDArray[np.bool
     return out
 
 
-def _ratio(files: PublicFiles, question: Question, asked: Asked, gazetteer: Gazetteer) -> Intervals:
+def _ratio(known: Estimates, question: Question, asked: Asked, gazetteer: Gazetteer) -> Intervals:
     """Ratios to a denominator in the same place or another one, with Fieller's limits."""
+    files = known.files
     below = ask(files.plan.schema, "total", question.over or {})
     places = _places(gazetteer, question)
     other = [gazetteer.place(question.over_area)] * len(places) if question.over_area else places
-    n, d = _sums(files, places, asked), _sums(files, other, below)
+    n, d = _sums(known, places, asked), _sums(known, other, below)
     groups = [[one.union, two.union] for one, two in zip(places, other, strict=True)]
     blocks = covariances_of_unions(files.covariances, groups)
     halves = [block.shape[-1] // 2 for block in blocks]
@@ -363,7 +368,7 @@ def _table(
     for at, name in enumerate(asked.columns):
         columns[name] = pa.array([labels[at] for labels in asked.labels] * places, pa.string())
     counts = numbers.counts.reshape(-1)
-    whole = np.issubdtype(counts.dtype, np.integer) or (np.isfinite(counts).all() and (counts == np.rint(counts)).all())
+    whole = bool(np.isfinite(counts).all() and (counts == np.rint(counts)).all())
     columns["count"] = pa.array(
         counts.astype(np.int64) if whole and not question.is_ratio else counts, from_pandas=True
     )
