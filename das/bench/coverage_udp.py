@@ -96,7 +96,7 @@ CASES: dict[str, tuple[Covered, int]] = {
     "udp, a quarter clipped on one side": (_udp(-4.0, 3.6745), 4),
     "udp, a quarter clipped on the lower side": (_udp(2.3255, 10.0), 4),
     "udp, clipped on both sides": (_udp(1.5, 3.6745), 4),
-    "sample-and-aggregate": (_sample_aggregate, 4),
+    "sample-and-aggregate": (_sample_aggregate, 16),
     "private maximum likelihood, jackknife": (_private_mle, 1),
     "density, bins": (_density, 1),
 }

@@ -9,6 +9,7 @@ from das.inference.abc import abc
 from das.inference.algorithm import Algorithm
 from das.inference.data_augmentation import data_augmentation
 from das.inference.mcem import mcem
+from das.inference.parts import part_estimates
 from das.inference.regression_chain import regression_chain
 
 __all__ = ["ALGORITHMS"]
@@ -17,6 +18,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm[Any, Any]]] = {
     "abc": abc,
     "data-augmentation": data_augmentation,
     "mcem": mcem,
+    "parts": part_estimates,
     "regression-chain": regression_chain,
 }
 """Each binds a problem and its options, and returns ``init`` and ``step``."""

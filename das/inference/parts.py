@@ -13,7 +13,7 @@ import os
 import pickle
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
@@ -24,17 +24,25 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from das.errors import ConfigError, InputError, Interrupted, Problem
+from das.inference.algorithm import Algorithm, Progress, Seed
 from das.inference.row_statistics import Statistic
 from das.schema.query import Neighbours
 from das.storage.hardening import harden
 from geography.problem_list import Source, listed
 
-__all__ = ["PartOptions", "PartsInfo", "PartsState", "as_rows", "estimate_parts", "init", "public_rows", "step"]
+__all__ = [
+    "PartOptions",
+    "PartsInfo",
+    "PartsState",
+    "as_rows",
+    "estimate_parts",
+    "init",
+    "part_estimates",
+    "public_rows",
+    "step",
+]
 
 Reals = NDArray[np.float64]
-Progress = Callable[[str, int, int], None]
-"""Told the name of the work, how much is done, and of how much."""
-
 CHUNKS = 64
 """Steps in which the parts are worked through, at most."""
 BATCH_WEIGHTS = 1 << 22
@@ -104,7 +112,11 @@ class PartsState:
     entropy: int
     estimates: Reals
     failures: tuple[str, ...] = ()
-    done: int = 0
+
+    @property
+    def done(self) -> int:
+        """How many parts are estimated."""
+        return len(self.estimates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,13 +194,35 @@ def init(
     starts = np.concatenate([[0], np.cumsum(np.bincount(label, minlength=options.parts))])
     ordered = rows[np.argsort(label, kind="stable")]
     ordered.flags.writeable = False
-    return PartsState(ordered, starts, known, seed, np.full((options.parts, size), np.nan))
+    return PartsState(ordered, starts, known, seed, np.empty((0, size)))
 
 
 def step(state: PartsState, statistic: Statistic, options: PartOptions) -> tuple[PartsState, PartsInfo]:
     """Estimate the next few parts; the state that is given stays as it is."""
     begin, end = state.done, min(state.done + _chunk_size(options), options.parts)
-    return _with_chunk(state, begin, _estimate(*_work(state, begin, end, statistic, options)), options)
+    return _with_chunk(state, _estimate(*_work(state, begin, end, statistic, options)), options)
+
+
+def part_estimates(
+    *,
+    rows: Reals,
+    statistic: Statistic,
+    options: PartOptions,
+    neighbours: Neighbours = Neighbours.REPLACE,
+    size: int = 1,
+) -> Algorithm[PartsState, PartsInfo]:
+    """Bind ``init`` and ``step`` to data, in the shape of every algorithm here; the seed of ``init`` decides all."""
+
+    def begin(seed: Seed) -> PartsState:
+        return init(rows, options, int(np.random.default_rng(seed).integers(2**63)), neighbours, size)
+
+    return Algorithm(
+        name="parts",
+        options=options,
+        init=begin,
+        step=lambda _, state: step(state, statistic, options),
+        done=lambda state: (state.done, options.parts),
+    )
 
 
 def estimate_parts(
@@ -301,15 +335,13 @@ def _mean_over(statistic: Statistic, block: Reals, batches: Iterable[NDArray[Any
 
 
 def _with_chunk(
-    state: PartsState, begin: int, chunk: tuple[Reals, tuple[str, ...]], options: PartOptions
+    state: PartsState, chunk: tuple[Reals, tuple[str, ...]], options: PartOptions
 ) -> tuple[PartsState, PartsInfo]:
     found, failures = chunk
-    estimates = state.estimates.copy()
-    estimates[begin : begin + len(found)] = found
+    estimates = np.concatenate([state.estimates, found])
     estimates.flags.writeable = False
-    done = begin + len(found)
-    now = replace(state, estimates=estimates, failures=state.failures + failures, done=done)
-    return now, PartsInfo(done, options.parts)
+    now = replace(state, estimates=estimates, failures=state.failures + failures)
+    return now, PartsInfo(now.done, options.parts)
 
 
 def _can_travel(statistic: Statistic) -> bool:
@@ -331,8 +363,8 @@ def _in_processes(
             pool.submit(_estimate, *_work(state, begin, min(begin + size, options.parts), statistic, options))
             for begin in begins
         ]
-        for begin, future in zip(begins, sent, strict=True):
-            state, info = _with_chunk(state, begin, future.result(), options)
+        for future in sent:
+            state, info = _with_chunk(state, future.result(), options)
             yield state, info
     except BrokenProcessPool:
         reason = "a process of the estimator ended by itself; nothing was spent"

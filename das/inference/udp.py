@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from das.errors import ConfigError, Problem
+from das.inference.algorithm import Progress
 from das.inference.censoring import correct, moments
 from das.inference.charge import Budget, Charge, SingleRelease, single_release
 from das.inference.checks import checked_share, critical_value, described, refuse_too_small
 from das.inference.grid import Bound, Grid
-from das.inference.parts import PartOptions, Progress, as_rows, estimate_parts
+from das.inference.parts import PartOptions, as_rows, estimate_parts
 from das.inference.row_statistics import Statistic, as_statistic
 from das.inference.sample_aggregate import ESTIMATE, grids_of, noisy_mean
 from das.noise.mechanisms import Mechanism

@@ -49,7 +49,7 @@ def estimates(rows: tuple[float, ...], label: tuple[int, ...], statistic) -> np.
     """Estimates of the parts of one given partition, by the code itself."""
     order = np.argsort(label, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(label, minlength=PARTS))]).astype(np.intp)
-    state = PartsState(np.array(rows).reshape(-1, 1)[order], starts, 3, 1, np.full((PARTS, 1), np.nan))
+    state = PartsState(np.array(rows).reshape(-1, 1)[order], starts, 3, 1, np.empty((0, 1)))
     while state.done < PARTS:
         state, _ = step(state, as_statistic(statistic), OPTIONS)
     return state.estimates

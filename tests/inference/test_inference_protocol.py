@@ -21,8 +21,10 @@ from das.inference.algorithms import ALGORITHMS
 from das.inference.data_augmentation import AugmentationOptions, RecordModel, data_augmentation
 from das.inference.mcem import McemOptions, complete_data_model, mcem
 from das.inference.models import PoissonGamma
+from das.inference.parts import PartOptions, part_estimates
 from das.inference.regression_chain import ChainOptions, regression_chain
 from das.inference.regression_likelihood import CountRegression
+from das.inference.row_statistics import BUILT_IN
 from das.inference.statistic import NoisyStatistic
 
 RELEASED = NoisyStatistic(value=37.4, noise=laplace(5))
@@ -48,6 +50,9 @@ EXAMPLES: dict[str, Callable[[], Algorithm[Any, Any]]] = {
         model=complete_data_model(POISSON),
         start=30.0,
         options=McemOptions(iterations=6, draws=200),
+    ),
+    "parts": lambda: part_estimates(
+        rows=np.arange(200.0)[:, None], statistic=BUILT_IN["median"], options=PartOptions(parts=100, bootstraps=2)
     ),
     "regression-chain": lambda: regression_chain(
         problem=CountRegression.of(
