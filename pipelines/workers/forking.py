@@ -139,13 +139,15 @@ class ForkServer:
 def _close_all_but(kept: int) -> None:
     """Close every file, folder and socket but one; the standard streams lead nowhere.
 
-    Pipes stay: libraries have pipes to themselves, and abort if one is closed behind their back.
+    Their numbers stay taken by the null device. Objects that were copied by the fork still close their own numbers when
+    they are collected, and would close whatever had been given such a number since. Pipes stay: libraries have pipes to
+    themselves, and abort if one is closed behind their back.
     """
     nowhere = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1, 2):
-        os.dup2(nowhere, standard)
     for descriptor in (int(name) for name in os.listdir("/proc/self/fd")):
         with suppress(OSError):  # the listing's own is closed already
             kind = os.fstat(descriptor).st_mode
             if descriptor != kept and (stat.S_ISREG(kind) or stat.S_ISDIR(kind) or stat.S_ISSOCK(kind)):
-                os.close(descriptor)
+                os.dup2(nowhere, descriptor, inheritable=False)
+    for standard in (0, 1, 2):
+        os.dup2(nowhere, standard)
