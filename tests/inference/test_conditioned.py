@@ -39,13 +39,13 @@ def tables(cells: int) -> np.ndarray:
     return np.array([t for t in product(range(TOTAL + 1), repeat=cells) if sum(t) == TOTAL])
 
 
-@pytest.mark.parametrize("published", [[9, 0, 0], [4, 3, 2], [0, 8, 1]])
+@pytest.mark.parametrize("published", [[9, 0, 0], [4, 3, 2]])
 def test_draws_have_the_posterior_of_all_tables_by_enumeration(published: list[int]) -> None:
     tree = Tree.star(3, NOISE, total=TOTAL)
     every = tables(3)
     exact = np.exp([float(tree.log_density(published, x)) for x in every])
     exact /= exact.sum()
-    draws, effective = posterior_draws(star(published), np.array([1, 2, 3]), "test", 8000)
+    draws, effective = posterior_draws(star(published), np.array([1, 2, 3]), "test", 3000)
     assert (draws.sum(axis=1) == TOTAL).all()
     found = np.array([(draws == x).all(axis=1).mean() for x in every])
     error = np.sqrt(exact * (1 - exact) / effective)

@@ -143,8 +143,10 @@ def test_csv_says_the_same_as_parquet(world: World) -> None:
         if path.parent.name == "measurements":
             continue
         delimiter = "|" if path.parent.name == "microdata" else ","
-        table = pd.read_parquet(path).astype(str)
-        assert rows_of_csv(path.with_suffix(".csv"), delimiter) == [list(table.columns), *table.to_numpy().tolist()]
+        table, (head, *rows) = pd.read_parquet(path), rows_of_csv(path.with_suffix(".csv"), delimiter)
+        written = pd.DataFrame(rows, columns=head).astype({name: float for name in table.select_dtypes("float")})
+        whole = table.select_dtypes(exclude="float").columns
+        pd.testing.assert_frame_equal(written, table.astype(dict.fromkeys(whole, str)), check_dtype=False)
         found += 1
     assert found > 6
 
