@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -172,10 +174,11 @@ def rows(replications: int, seed: int) -> list[dict[str, Any]]:
     """Replicate every study, on all cores."""
     found = []
     workers = len(os.sched_getaffinity(0))
-    with multiprocessing.get_context("spawn").Pool(workers, threadpool_limits, (1,)) as pool:
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, spawn, threadpool_limits, (1,)) as pool:
         for number, (name, study) in enumerate(STUDIES.items()):
             children = SeedSequence([seed, number]).spawn(replications * study.times)
-            held = sum(pool.starmap(_replicate, ((name, child) for child in children), chunksize=20))
+            held = sum(pool.map(partial(_replicate, name), children, chunksize=20))
             share = held / len(children)
             found.append(
                 {

@@ -145,7 +145,8 @@ def exact_interval(*, statistic: NoisyStatistic, model: Model, confidence: float
     """Return the parameters for which the released value lies in neither tail: exact at every sample size.
 
     The value's distribution rises with the parameter, so its two tails are inverted (Clopper and Pearson 1934). The
-    coverage is the confidence under continuous noise, and at least that under discrete noise.
+    coverage is the confidence under continuous noise, and at least that under discrete noise. A value that no parameter
+    explains, such as one far below zero, gives the end of the range alone.
 
     Examples
     --------
@@ -165,9 +166,13 @@ def exact_interval(*, statistic: NoisyStatistic, model: Model, confidence: float
     def excess(theta: float, tail: Array) -> float:
         return float(np.exp(model.log_density(listed.values, np.asarray(theta))) @ tail) - (1 - confidence) / 2
 
-    below = low if excess(low, at_least) >= 0 else float(brentq(excess, low, middle, args=(at_least,)))
-    above = high if excess(high, at_most) >= 0 else float(brentq(excess, middle, high, args=(at_most,)))
-    return below, above
+    def end(outer: float, tail: Array) -> float:
+        """Where the tail's probability is half of what may be missed; at an end of the range if it is nowhere."""
+        if excess(outer, tail) >= 0 or middle == outer:
+            return outer
+        return middle if excess(middle, tail) <= 0 else float(brentq(excess, *sorted((middle, outer)), args=(tail,)))
+
+    return end(low, at_least), end(high, at_most)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -197,7 +197,7 @@ def fit_by_likelihood(x: ArrayLike, y: ArrayLike, *, noise_x: object, noise_y: o
     --------
     >>> from das.inference.additive_noise import laplace
     >>> rng = np.random.default_rng(1)
-    >>> x = rng.poisson(10, 300)
+    >>> x = rng.poisson(10, 100)
     >>> y = -5 + 4 * x + rng.normal(0, 5, len(x))
     >>> noise = laplace(2.0)
     >>> fit = fit_by_likelihood(

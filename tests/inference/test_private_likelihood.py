@@ -97,6 +97,11 @@ class TestExactLikelihood:
         low, high = exact_interval(statistic=NoisyStatistic(value=-9.0, noise=laplace(5)), model=POISSON)
         assert 0 <= low < 1e-6
         assert 0 < high < 15
+        low, high = exact_interval(statistic=NoisyStatistic(value=-40.0, noise=laplace(5)), model=POISSON)
+        assert 0 <= low <= high < 1e-6, "no rate explains it"
+        model = BinomialBeta(trials=30, a=1, b=1)
+        low, high = exact_interval(statistic=NoisyStatistic(value=90.0, noise=laplace(5)), model=model)
+        assert 1 - 1e-6 < low <= high <= 1
 
     @pytest.mark.parametrize("value", [-3.2, 0.0, 0.3, 5.0, 37.4, 40.0])
     def test_closed_form_is_the_sum(self, value: float) -> None:
