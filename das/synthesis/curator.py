@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from das.errors import BudgetError, InputError, Problem
+from das.noise.discrete_gaussian import DiscreteGaussian
 from das.noise.mechanisms import FRAMEWORKS
 from das.noise.stream import Bits, Streams
 from das.noise.two_sided import TwoSidedNoise
@@ -22,7 +23,7 @@ from das.synthesis.cost import Spent, Step, epsilon_of_selection, selection_cost
 from das.synthesis.domain import Constraints, Domain
 from das.synthesis.exponential import choose
 
-__all__ = ["Curator", "Measurement", "Records"]
+__all__ = ["Curator", "Measurement", "Meter", "Records"]
 
 _FINENESS = 2**16
 """Model counts are rounded to this fraction of one before they are compared with true counts."""
@@ -77,6 +78,10 @@ class Records:
         found, counts = np.unique(self._codes, axis=0, return_counts=True)
         return found, counts.astype(np.int64)
 
+    def columns(self) -> NDArray[np.int64]:
+        """Label positions, an attribute a row."""
+        return self._codes.T
+
     def check(self, constraints: Constraints) -> None:
         """Refuse records that break a structural zero or an invariant, without saying which record."""
         problems = [
@@ -93,7 +98,73 @@ class Records:
             raise InputError(*problems)
 
 
-class Curator:
+class Meter:
+    """A budget and keyed noise: every step is charged before it is drawn."""
+
+    def __init__(self, streams: Streams, *, framework: str, budget: Fraction, neighbours: Neighbours) -> None:
+        if budget <= 0:
+            raise BudgetError(Problem("budget", "is not positive", "give a positive rational"))
+        self._streams = streams
+        self._steps: list[Step] = []
+        self._delta = Fraction(0)
+        self.framework = framework
+        self.budget = budget
+        self.neighbours = neighbours
+        self.changed = 2 if neighbours is Neighbours.REPLACE else 1
+        """By how much one neighbour moves the counts of a marginal, in L1 and in squared L2."""
+
+    @property
+    def left(self) -> Fraction:
+        """What has not been spent."""
+        return self.budget - self.spent.total
+
+    @property
+    def spent(self) -> Spent:
+        """Every step so far."""
+        return Spent(framework=self.framework, steps=tuple(self._steps), delta=self._delta)
+
+    def bits(self, what: str) -> Bits:
+        """Keyed bits that need no charge: for rounding a public model, never for noise on records."""
+        return self._streams.bits(("synthesis", "", what, "rows"))
+
+    def _charge(self, what: str, mechanism: str, cost: Fraction) -> int:
+        """Add a step before anything is drawn; refuse it if the budget does not hold it."""
+        if cost <= 0:
+            raise BudgetError(Problem(what, "its share of the budget is not positive", "give every step a share"))
+        if cost > self.left:
+            reason = f"needs {cost} and {self.left} is left of {self.budget}"
+            raise BudgetError(Problem(what, reason, "give the method a larger budget"))
+        self._steps.append(Step(what=what, mechanism=mechanism, cost=cost))
+        return len(self._steps)
+
+    def _noisy(self, position: int, name: str, truth: NDArray[np.int64], noise: TwoSidedNoise) -> NDArray[np.int64]:
+        """Add noise from the step's own stream."""
+        bundle = self._streams.bundle([("synthesis", str(position), name, noise.name)])
+        answers = truth + noise.draw(bundle, truth.size)[0].reshape(truth.shape)
+        answers.flags.writeable = False
+        return np.asarray(answers)
+
+    def _second_moments(self, vectors: NDArray[np.int64], norm: int, cost: Fraction) -> NDArray[np.int64]:
+        """Measure the sum of x x' over integer vectors of norm at most ``norm`` at rho = cost (`gaussian.md`)."""
+        if (np.einsum("ij,ij->i", vectors, vectors) > norm * norm).any():
+            raise InputError(Problem("vectors", "one is longer than the norm", "clip them first"))
+        sigma2 = Fraction(self.changed * norm**4) / (2 * cost)
+        on, off = DiscreteGaussian(sigma2), DiscreteGaussian(sigma2 / 2)
+        position = self._charge("second moments", f"{on.name} on the diagonal, half of sigma2 off it", cost)
+        sums = vectors.T @ vectors
+        upper = np.triu_indices(len(sums), 1)
+        out = np.zeros_like(sums)
+        out[upper] = self._noisy(position, "second moments, off", sums[upper], off)
+        out += out.T
+        np.fill_diagonal(out, self._noisy(position, "second moments, on", np.diag(sums), on))
+        return out
+
+    def _choose(self, position: int, scores: Sequence[int], epsilon: Fraction, sensitivity: int) -> int:
+        bits = self._streams.bits(("synthesis", str(position), "selection", "exponential"))
+        return choose(bits, scores, epsilon=epsilon, sensitivity=sensitivity)
+
+
+class Curator(Meter):
     """Records behind a budget: every answer is noisy, exact in law, and charged before it is drawn.
 
     Parameters
@@ -125,27 +196,9 @@ class Curator:
     def __init__(
         self, records: Records, streams: Streams, *, framework: str, budget: Fraction, neighbours: Neighbours
     ) -> None:
-        if budget <= 0:
-            raise BudgetError(Problem("budget", "is not positive", "give a positive rational"))
+        super().__init__(streams, framework=framework, budget=budget, neighbours=neighbours)
         self._records = records
-        self._streams = streams
-        self._steps: list[Step] = []
         self.domain = records.domain
-        self.framework = framework
-        self.budget = budget
-        self.neighbours = neighbours
-        self.changed = 2 if neighbours is Neighbours.REPLACE else 1
-        """By how much one neighbour moves the counts of a marginal, in L1 and in squared L2."""
-
-    @property
-    def left(self) -> Fraction:
-        """What has not been spent."""
-        return self.budget - self.spent.total
-
-    @property
-    def spent(self) -> Spent:
-        """Every step so far."""
-        return Spent(framework=self.framework, steps=tuple(self._steps))
 
     @property
     def public_total(self) -> int | None:
@@ -161,11 +214,37 @@ class Curator:
         """Measure a marginal with a noise whose cost the caller has worked out."""
         name = " * ".join(attributes) or "total"
         position = self._charge(name, noise.name, cost)
-        truth = self._records.counts(attributes)
-        bundle = self._streams.bundle([("synthesis", str(position), name, noise.name)])
-        answers = truth + noise.draw(bundle, truth.size)[0].reshape(truth.shape)
-        answers.flags.writeable = False
+        answers = self._noisy(position, name, self._records.counts(attributes), noise)
         return Measurement(tuple(attributes), answers, noise)
+
+    def draw_within(
+        self, attributes: Sequence[str], noise: TwoSidedNoise, largest: int, cost: Fraction
+    ) -> NDArray[np.int64]:
+        """Draw each count from its noisy law conditioned on {0..largest}, by redrawing what lies outside."""
+        name = " * ".join(attributes)
+        position = self._charge(name, f"{noise.name} conditioned on 0..{largest}", cost)
+        truth = self._records.counts(attributes).reshape(-1)
+        out = np.full(truth.size, -1, dtype=np.int64)
+        attempt = 0
+        while (waiting := np.flatnonzero(out < 0)).size:
+            bundle = self._streams.bundle([("synthesis", f"{position}/{attempt}", name, noise.name)])
+            drawn = truth[waiting] + noise.draw(bundle, waiting.size)[0]
+            inside = (drawn >= 0) & (drawn <= largest)
+            out[waiting[inside]] = drawn[inside]
+            attempt += 1
+        return out.reshape(self.domain.shape_of(attributes))
+
+    def stable_cells(
+        self, noise: TwoSidedNoise, threshold: int, cost: Fraction, delta: Fraction
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Release non-empty cells whose noisy count is above a threshold, in lexicographic order (`stability.md`)."""
+        position = self._charge(f"cells above {threshold}", f"{noise.name} on non-empty cells", cost)
+        self._delta += delta
+        cells, counts = self._records.cells()
+        bundle = self._streams.bundle([("synthesis", str(position), "stability", noise.name)])
+        noisy = counts + noise.draw(bundle, len(counts))[0]
+        kept = noisy > threshold
+        return cells[kept], noisy[kept]
 
     def select(
         self,
@@ -189,25 +268,39 @@ class Curator:
             for attributes, estimate, penalty, factor in zip(candidates, estimates, penalties, factors, strict=True)
         ]
         sensitivity = self.changed * _FINENESS * max(factors)
-        return choose(self._bits(position), scores, epsilon=epsilon, sensitivity=sensitivity)
+        return self._choose(position, scores, epsilon, sensitivity)
+
+    def select_cell(
+        self, marginals: Sequence[tuple[str, ...]], estimates: Sequence[NDArray[np.float64]], cost: Fraction
+    ) -> tuple[int, int]:
+        """Choose the single count that a model describes worst: which marginal, and which of its cells.
+
+        One neighbour moves a count, and so the score |count - estimate|, by at most one.
+        """
+        epsilon = epsilon_of_selection(cost) if self.framework == "zcdp" else cost
+        charged = selection_cost(epsilon) if self.framework == "zcdp" else epsilon
+        position = self._charge("selection of a count", f"exponential({epsilon})", charged)
+        parts = [
+            np.abs(self._records.counts(each) * _FINENESS - np.rint(estimate * _FINENESS).astype(np.int64)).reshape(-1)
+            for each, estimate in zip(marginals, estimates, strict=True)
+        ]
+        starts = np.cumsum([0, *(len(part) for part in parts)])
+        chosen = self._choose(position, np.concatenate(parts).tolist(), epsilon, _FINENESS)
+        marginal = int(np.searchsorted(starts, chosen, side="right")) - 1
+        return marginal, chosen - int(starts[marginal])
+
+    def measure_cell(self, attributes: Sequence[str], cell: int, cost: Fraction) -> int:
+        """Measure one count of a marginal; one neighbour moves it by at most one."""
+        noise = FRAMEWORKS[self.framework].spending(cost, l1=1, l2_squared=1)
+        name = f"{' * '.join(attributes)} [{cell}]"
+        position = self._charge(name, noise.name, cost)
+        return int(self._noisy(position, name, self._records.counts(attributes).reshape(-1)[cell : cell + 1], noise)[0])
+
+    def measure_scores(self, scores: Sequence[NDArray[np.int64]], norm: int, cost: Fraction) -> NDArray[np.int64]:
+        """Measure second moments of public integer scores of the labels (`gaussian.md`)."""
+        columns = [score[column] for score, column in zip(scores, self._records.columns(), strict=True)]
+        return self._second_moments(np.stack(columns, axis=1), norm, cost)
 
     def _distance(self, attributes: Sequence[str], estimate: NDArray[np.float64]) -> int:
         rounded = np.rint(estimate * _FINENESS).astype(np.int64)
         return int(np.abs(self._records.counts(attributes) * _FINENESS - rounded).sum())
-
-    def _charge(self, what: str, mechanism: str, cost: Fraction) -> int:
-        """Add a step before anything is drawn; refuse it if the budget does not hold it."""
-        if cost <= 0:
-            raise BudgetError(Problem(what, "its share of the budget is not positive", "give every step a share"))
-        if cost > self.left:
-            reason = f"needs {cost} and {self.left} is left of {self.budget}"
-            raise BudgetError(Problem(what, reason, "give the method a larger budget"))
-        self._steps.append(Step(what=what, mechanism=mechanism, cost=cost))
-        return len(self._steps)
-
-    def _bits(self, position: int) -> Bits:
-        return self._streams.bits(("synthesis", str(position), "selection", "exponential"))
-
-    def bits(self, what: str) -> Bits:
-        """Keyed bits that need no charge: for rounding a public model, never for noise on records."""
-        return self._streams.bits(("synthesis", "", what, "rows"))

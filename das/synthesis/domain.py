@@ -185,7 +185,7 @@ class Constraints:
         for one, two in combinations(self.invariants, 2):
             shared = domain.ordered(set(one.attributes) & set(two.attributes))
             sums = [collapse(each.counts, each.attributes, shared) for each in (one, two)]
-            if not np.array_equal(*sums):
+            if not np.array_equal(sums[0], sums[1]):
                 where = f"invariants {' * '.join(one.attributes)} and {' * '.join(two.attributes)}"
                 yield Problem(where, f"disagree on {' * '.join(shared) or 'the total'}", "correct one of them")
 
@@ -194,7 +194,7 @@ class Constraints:
         from scipy import sparse
         from scipy.optimize import linprog
 
-        named = domain.ordered({a for each in (*self.zeros, *self.invariants) for a in each.attributes})
+        named = domain.ordered({a for zero in self.zeros for a in zero.attributes} | self.invariant_attributes)
         if domain.size_of(named) > _LARGEST_PROGRAM:
             return []
         shape = domain.shape_of(named)

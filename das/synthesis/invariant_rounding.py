@@ -46,7 +46,9 @@ def round_to_invariants(
     rows, wanted = [], []
     for each in constraints.invariants:
         at = np.ravel_multi_index([codes[name] for name in each.attributes], each.counts.shape)
-        rows.append(sparse.csr_array((np.ones(len(cells)), (at, np.arange(len(cells)))), (each.counts.size, len(cells))))
+        rows.append(
+            sparse.csr_array((np.ones(len(cells)), (at, np.arange(len(cells)))), (each.counts.size, len(cells)))
+        )
         wanted.append(each.counts.reshape(-1))
     matrix, exact = sparse.vstack(rows), np.concatenate(wanted)
     # the chance of rounding up is the fraction, so that no cell is favoured
@@ -54,7 +56,9 @@ def round_to_invariants(
     for widening in range(_WIDENINGS):
         width = 0 if widening == 0 else 4**widening
         box = Bounds(np.maximum(np.floor(value) - width, 0), np.ceil(value) + width)
-        found = milp(cost, constraints=LinearConstraint(matrix, exact, exact), bounds=box, integrality=np.ones(len(value)))
+        found = milp(
+            cost, constraints=LinearConstraint(matrix, exact, exact), bounds=box, integrality=np.ones(len(value))
+        )
         if found.status == 0:
             out = np.zeros(expected.size, dtype=np.int64)
             out[cells] = np.rint(found.x).astype(np.int64)

@@ -71,7 +71,7 @@ def controlled_rows(
 
 
 def targets_of(domain: Domain, constraints: Constraints) -> list[tuple[str, ...]]:
-    """Return the marginals that rows are held to: all triples, or pairs, or single attributes, and those of the zeros."""
+    """Return the marginals that rows are held to: all triples, or pairs, or single attributes, and the zeros'."""
     for size in (3, 2, 1):
         sets = list(combinations(domain.names, min(size, len(domain.names))))
         if sum(map(domain.size_of, sets)) <= _TARGET_CELLS:
@@ -81,9 +81,7 @@ def targets_of(domain: Domain, constraints: Constraints) -> list[tuple[str, ...]
     return sets + sorted(each for each in more if not any(set(each) <= other for other in covered))
 
 
-def systematic_counts(
-    totals: Codes, weights: NDArray[np.float64], generator: np.random.Generator
-) -> Codes:
+def systematic_counts(totals: Codes, weights: NDArray[np.float64], generator: np.random.Generator) -> Codes:
     """Split each total over a row of weights, within one of its share, with the sum exact (systematic sampling).
 
     With a uniform start u, the count of a cell is floor(S_k + u) - floor(S_(k-1) + u) for cumulated shares S. Every

@@ -1,4 +1,4 @@
-"""Move single rows to neighbouring cells while that brings marginals closer to their goals: a descent that never rises."""
+"""Move single rows to neighbouring cells while that brings marginals closer to their goals."""
 
 from __future__ import annotations
 

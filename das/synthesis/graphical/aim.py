@@ -1,4 +1,4 @@
-"""AIM: marginals chosen one at a time, each where the model so far is worst, with a model whose size grows with the budget.
+"""AIM: marginals chosen one at a time, each where the model so far is worst, in a model that grows.
 
 McKenna, Mullins, Sheldon and Miklau (2022), "AIM: An Adaptive and Iterative Mechanism for Differentially Private
 Synthetic Data", arXiv 2201.12677, algorithms 1 and 2.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache
 from itertools import combinations
 from math import pi, sqrt
 
@@ -55,7 +55,9 @@ def fit_aim(
     options = options or AimOptions()
     domain = curator.domain
     workload = domain.subsets(min(options.degree, len(domain.names)))
-    candidates = sorted({part for each in workload for size in range(1, len(each) + 1) for part in combinations(each, size)})
+    candidates = sorted(
+        {part for each in workload for size in range(1, len(each) + 1) for part in combinations(each, size)}
+    )
     weights = {each: sum(len(set(each) & set(other)) for other in workload) for each in candidates}
     ones = [(name,) for name in domain.names]
     check_size(tree_of(domain, ones, constraints), options.fitting)
@@ -68,7 +70,7 @@ def fit_aim(
     measured = [curator.measure(each, measuring) for each in ones]
     model = fit(measured, domain, constraints, total=n, options=options.fitting)
 
-    @lru_cache(maxsize=None)
+    @cache
     def model_cells(sets: frozenset[tuple[str, ...]]) -> int:
         return tree_of(domain, sorted(sets), constraints).cells
 

@@ -6,6 +6,7 @@ Jensen, Lauritzen and Olesen (1990). Node tables are scaled by their largest ent
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,7 +90,7 @@ def eliminate(tree: JunctionTree, tables: Sequence[Table], wanted: Axes) -> Tabl
 
 
 def _linking(tree: JunctionTree, keep: set[int]) -> set[int]:
-    """Return nodes that hold all wanted axes and are connected: leaves that add nothing are cut off until none is left."""
+    """Return connected nodes that hold all wanted axes: leaves that add nothing are cut off until none is left."""
     needed = set(range(len(tree.nodes)))
     changed = True
     while changed:
@@ -109,7 +110,9 @@ def _linking(tree: JunctionTree, keep: set[int]) -> set[int]:
 
 def _contract(operands: list[Table], axes: list[list[int]], out: list[int]) -> Table:
     renumbered = {axis: place for place, axis in enumerate(sorted({a for each in axes for a in each}))}
-    pairs = [part for table, each in zip(operands, axes, strict=True) for part in (table, [renumbered[a] for a in each])]
+    pairs: list[Any] = [
+        part for table, each in zip(operands, axes, strict=True) for part in (table, [renumbered[a] for a in each])
+    ]
     return np.asarray(np.einsum(*pairs, [renumbered[a] for a in out], optimize=len(operands) > 2))
 
 

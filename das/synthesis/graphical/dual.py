@@ -112,8 +112,8 @@ def dual_of(
 ) -> Dual:
     """State the problem; several measurements of one marginal are averaged by their precision."""
     combined = _combined(measurements, domain)
-    for each in constraints.invariants:
-        combined[each.attributes] = (each.counts.astype(np.float64), 0.0)
+    for invariant in constraints.invariants:
+        combined[invariant.attributes] = (invariant.counts.astype(np.float64), 0.0)
     keys = tuple(sorted(combined, key=domain.axes))
     axes = tuple(domain.axes(key) for key in keys)
     possible = tuple(constraints.possible(key, domain.shape_of(key)) for key in keys)

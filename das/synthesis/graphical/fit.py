@@ -1,6 +1,6 @@
 """The maximum-entropy distribution of noisy marginals.
 
-With answers y_c of marginals c, noise variances v_c, M_c p the marginals of a distribution p and N the total, the fit is
+With answers y_c of marginals c, noise variances v_c, marginals M_c p of a distribution p and the total N, the fit is
 
     min over p   sum_c |y_c - N M_c p|^2 / (2 v_c)  +  tau N KL(p | uniform on the possible cells)
 

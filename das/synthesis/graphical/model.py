@@ -61,9 +61,7 @@ class GraphicalModel:
         ordered = self.domain.ordered(named)
         return np.transpose(self.marginals([ordered])[ordered], [ordered.index(name) for name in named])
 
-    def marginals(
-        self, wanted: Iterable[tuple[str, ...]]
-    ) -> dict[tuple[str, ...], NDArray[np.float64]]:
+    def marginals(self, wanted: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], NDArray[np.float64]]:
         """Return several marginals, attributes in axis order: those within one node share their partial sums."""
         by_node: dict[int, list[Axes]] = {}
         apart: list[Axes] = []
@@ -77,7 +75,9 @@ class GraphicalModel:
             found |= projection(self.tree.nodes[node], table.shape, sets).marginals(table)
         return {tuple(self.domain.names[a] for a in axes): self.total * table for axes, table in found.items()}
 
-    def rows(self, n: int, generator: np.random.Generator, targets: Sequence[tuple[str, ...]] | None = None) -> NDArray[np.int64]:
+    def rows(
+        self, n: int, generator: np.random.Generator, targets: Sequence[tuple[str, ...]] | None = None
+    ) -> NDArray[np.int64]:
         """Return n integer rows whose marginals follow the model's; see :func:`das.synthesis.rows.controlled_rows`."""
         from das.synthesis.rows import controlled_rows
 
