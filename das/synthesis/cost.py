@@ -7,9 +7,13 @@ from fractions import Fraction
 from math import isqrt
 from typing import Any
 
-__all__ = ["Spent", "Step", "epsilon_of_selection", "selection_cost"]
+from das.accounting.conversion import epsilon_upper
+from das.errors import BudgetError, Problem
+
+__all__ = ["Spent", "Step", "epsilon_of_selection", "rho_for", "selection_cost"]
 
 _DIGITS = 10**12
+_RHO_GRID = 10**9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,3 +77,26 @@ def epsilon_of_selection(rho: Fraction) -> Fraction:
 def selection_cost(epsilon: Fraction) -> Fraction:
     """Return the exact rho of an exponential mechanism with this epsilon."""
     return epsilon**2 / 8
+
+
+def rho_for(epsilon: Fraction, delta: Fraction) -> Fraction:
+    """Return the largest rho on a grid of 1e-9 that promises (epsilon, delta), by the conversion of the accountant.
+
+    Examples
+    --------
+    >>> round(float(rho_for(Fraction(1), Fraction(1, 10**9))), 6)
+    0.014973
+    """
+    low, high = 0, _RHO_GRID
+    while epsilon_upper(Fraction(high, _RHO_GRID), delta) <= epsilon:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if epsilon_upper(Fraction(middle, _RHO_GRID), delta) <= epsilon:
+            low = middle
+        else:
+            high = middle
+    if low == 0:
+        reason = f"no rho promises epsilon {epsilon} at delta {delta}"
+        raise BudgetError(Problem("budget", reason, "give a larger epsilon or delta"))
+    return Fraction(low, _RHO_GRID)

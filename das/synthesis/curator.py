@@ -140,9 +140,9 @@ class Meter:
     def _noisy(self, position: int, name: str, truth: NDArray[np.int64], noise: TwoSidedNoise) -> NDArray[np.int64]:
         """Add noise from the step's own stream."""
         bundle = self._streams.bundle([("synthesis", str(position), name, noise.name)])
-        answers = truth + noise.draw(bundle, truth.size)[0].reshape(truth.shape)
+        answers = np.asarray(truth + noise.draw(bundle, truth.size)[0].reshape(truth.shape))
         answers.flags.writeable = False
-        return np.asarray(answers)
+        return answers
 
     def _second_moments(self, vectors: NDArray[np.int64], norm: int, cost: Fraction) -> NDArray[np.int64]:
         """Measure the sum of x x' over integer vectors of norm at most ``norm`` at rho = cost (`gaussian.md`)."""

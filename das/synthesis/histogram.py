@@ -54,7 +54,7 @@ def bins_for(n: int) -> int:
     >>> bins_for(1_000_000), bins_for(1000), bins_for(1001)
     (100, 10, 11)
     """
-    bins = max(1, round(n ** (1 / 3)))
+    bins: int = max(1, round(n ** (1 / 3)))
     return bins if bins**3 >= n else bins + 1
 
 

@@ -1,7 +1,7 @@
 """Multiplicative weights: classical MWEM on single counts, and its strong form on whole marginals.
 
 Hardt, Ligett and McSherry (2012), "A simple and practical algorithm for differentially private data release". Each
-round chooses by the exponential mechanism what the table so far describes worst, measures it, and moves the table towards
+round chooses by the exponential mechanism what the table so far describes worst, measures it, and moves the table to
 all measurements made until then (replay). In the strong form what is chosen is a whole marginal: its cells are
 measured at the price of one.
 """
@@ -48,15 +48,14 @@ def fit_mwem_cells(
     """Classical MWEM: single counts, each round half of its budget for choosing and half for measuring.
 
     The table is multiplied by exp(q (answer - q(table)) / 2n) for each measured count q, and normalised. The result is
-    the average of the tables after each round, as published.
+    the last table; the average of all rounds, for which the published bound is stated, is worse after replays.
     """
-    options = options or MwemOptions(rounds=30)
+    options = options or MwemOptions(rounds=30, replays=30)
     domain, sets, half = _prepared(curator, constraints, total, options)
     n = settle_total(curator, total)
     half = curator.left / (2 * options.rounds)
     plan = projection(tuple(range(len(domain.shape))), domain.shape, [domain.axes(each) for each in sets])
     table = _uniform(domain, constraints, n)
-    average = np.zeros_like(table)
     measured: list[tuple[tuple[slice | int, ...], int]] = []
     for _ in range(options.rounds):
         found = plan.marginals(table)
@@ -68,8 +67,7 @@ def fit_mwem_cells(
             for where, wanted in measured:
                 table[where] *= np.exp((wanted - table[where].sum()) / (2 * n))
                 table *= n / table.sum()
-        average += table / options.rounds
-    return dense(domain, average, n)
+    return dense(domain, table, n)
 
 
 def fit_mwem(

@@ -25,7 +25,7 @@ from das.synthesis.rows_kernel import improve
 if TYPE_CHECKING:
     from das.synthesis.graphical.model import GraphicalModel
 
-__all__ = ["controlled_rows", "systematic_counts", "targets_of"]
+__all__ = ["controlled_rows", "placed_rows", "systematic_counts", "targets_of"]
 
 Codes = NDArray[np.int64]
 _TARGET_CELLS = 4_000_000
@@ -57,7 +57,7 @@ def controlled_rows(
         if int(each.counts.sum()) != n:
             reason = f"the invariant {' * '.join(each.attributes)} has another total"
             raise InfeasibleError(Problem(f"{n} rows", reason, "ask for as many rows as the invariants count"))
-    rows = _placed(model, n, generator)
+    rows = placed_rows(model, n, generator)
     sets = targets_of(domain, constraints) if targets is None else [domain.ordered(each) for each in targets]
     fixed = domain.axes(constraints.invariant_attributes)
     free = np.array([axis for axis in range(len(domain.shape)) if axis not in fixed], dtype=np.int64)
@@ -104,7 +104,7 @@ def systematic_counts(totals: Codes, weights: NDArray[np.float64], generator: np
     return counts
 
 
-def _placed(model: GraphicalModel, n: int, generator: np.random.Generator) -> Codes:
+def placed_rows(model: GraphicalModel, n: int, generator: np.random.Generator) -> Codes:
     """Place rows node by node from the root: each node splits the rows that share a cell of its separator."""
     domain, tree = model.domain, model.tree
     rows = np.zeros((n, len(domain.shape)), dtype=np.int64)

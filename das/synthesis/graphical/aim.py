@@ -36,7 +36,7 @@ class AimOptions:
     measuring : Fraction
         Part of a round's budget for measuring; the rest chooses.
     cells : int
-        The most numbers of the final model; 65,536 doubles are half a megabyte.
+        The most numbers of the final model; ten million doubles are the published 80 megabytes.
     fitting : FitOptions
         How models are fitted.
     """
@@ -44,7 +44,7 @@ class AimOptions:
     degree: int = 3
     rounds: int = 16
     measuring: Fraction = Fraction(9, 10)
-    cells: int = 65_536
+    cells: int = 10_000_000
     fitting: FitOptions = field(default_factory=FitOptions)
 
 
