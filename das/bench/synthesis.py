@@ -60,8 +60,8 @@ def rows(*, repetitions: int = 5, n: int = 100_000) -> list[dict[str, Any]]:
         peer.append(_run(fit_aim, file, budget, f"aim {repetition}"))
     agreed = all(run.checked for run in (*ours, *peer))
     checked = (
-        f"{'' if agreed else 'NOT '}all runs: budget {float(budget):.6f} spent to 1e-9, fit converged with chi-square below 1, "
-        "structural zeros exact"
+        f"{'' if agreed else 'NOT '}all runs: rho {float(budget):.6f} spent to 1e-9, fit converged, chi-square below "
+        "1, structural zeros exact"
     )
     shared = {"unit": UNIT, "checked": checked, "repetitions": repetitions, "n": n, "rho": str(budget)}
     shared |= {"time_unit": "CPU seconds"}

@@ -6,7 +6,7 @@ This module stands on the confidential side. Whatever leaves it has passed an ex
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -101,10 +101,19 @@ class Records:
 class Meter:
     """A budget and keyed noise: every step is charged before it is drawn."""
 
-    def __init__(self, streams: Streams, *, framework: str, budget: Fraction, neighbours: Neighbours) -> None:
+    def __init__(
+        self,
+        streams: Streams,
+        *,
+        framework: str,
+        budget: Fraction,
+        neighbours: Neighbours,
+        before: Callable[[], None] | None = None,
+    ) -> None:
         if budget <= 0:
             raise BudgetError(Problem("budget", "is not positive", "give a positive rational"))
         self._streams = streams
+        self._before = before
         self._steps: list[Step] = []
         self._delta = Fraction(0)
         self.framework = framework
@@ -134,6 +143,8 @@ class Meter:
         if cost > self.left:
             reason = f"needs {cost} and {self.left} is left of {self.budget}"
             raise BudgetError(Problem(what, reason, "give the method a larger budget"))
+        if self._before is not None and not self._steps:
+            self._before()
         self._steps.append(Step(what=what, mechanism=mechanism, cost=cost))
         return len(self._steps)
 
@@ -179,6 +190,8 @@ class Curator(Meter):
         What may be spent in all, rho or epsilon.
     neighbours : Neighbours
         Which two sets of records are compared.
+    before : callable, optional
+        Called once, before the first noise: where the ledger is charged.
 
     Examples
     --------
@@ -194,9 +207,16 @@ class Curator(Meter):
     """
 
     def __init__(
-        self, records: Records, streams: Streams, *, framework: str, budget: Fraction, neighbours: Neighbours
+        self,
+        records: Records,
+        streams: Streams,
+        *,
+        framework: str,
+        budget: Fraction,
+        neighbours: Neighbours,
+        before: Callable[[], None] | None = None,
     ) -> None:
-        super().__init__(streams, framework=framework, budget=budget, neighbours=neighbours)
+        super().__init__(streams, framework=framework, budget=budget, neighbours=neighbours, before=before)
         self._records = records
         self.domain = records.domain
 

@@ -5,7 +5,7 @@ The proof, with the choice of variances that makes a block's sensitivity exact, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -80,8 +80,9 @@ class NumericCurator(Meter):
         radius: float,
         budget: Fraction,
         neighbours: Neighbours,
+        before: Callable[[], None] | None = None,
     ) -> None:
-        super().__init__(streams, framework="zcdp", budget=budget, neighbours=neighbours)
+        super().__init__(streams, framework="zcdp", budget=budget, neighbours=neighbours, before=before)
         if not radius > 0 or len(centre) != len(names):
             raise ConfigError(Problem("gaussian", "needs a positive radius and one centre for each column"))
         if values.ndim != 2 or values.shape[1] != len(names) or not np.isfinite(values).all():
