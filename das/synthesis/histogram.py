@@ -17,7 +17,7 @@ from das.synthesis.curator import Curator
 from das.synthesis.domain import Constraints
 from das.synthesis.table_model import CellModel, dense, possible_table, require_dense
 
-__all__ = ["HistogramOptions", "bins_for", "clamping_bias", "fit_histogram"]
+__all__ = ["HistogramOptions", "clamping_bias", "fit_histogram"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,21 +41,6 @@ def clamping_bias(epsilon: Fraction, changed: int) -> float:
     """
     a = exp(-float(epsilon) / changed)
     return a / (1 - a * a)
-
-
-def bins_for(n: int) -> int:
-    """Number of equal bins for a density of n points: ceil(n^(1/3)), which needs n alone and no look at the data.
-
-    The L2 error then falls as n^(-1/3) for epsilon >= n^(-1/3): bias ~ 1/bins, noise ~ bins / (n epsilon), sampling ~
-    sqrt(bins / n) (Wasserman and Zhou 2010, doi 10.1198/jasa.2009.tm08651).
-
-    Examples
-    --------
-    >>> bins_for(1_000_000), bins_for(1000), bins_for(1001)
-    (100, 10, 11)
-    """
-    bins: int = max(1, round(n ** (1 / 3)))
-    return bins if bins**3 >= n else bins + 1
 
 
 def fit_histogram(

@@ -81,7 +81,10 @@ def release_synthetic(
         unprotected=unprotected,
     )
     content = {"method": method, "config": settings.model_dump_json(), "options": repr(options)}
-    with single_release(charge, budget, content, f"synthetic records {settings.name} by {method}") as release:
+    note = f"synthetic records {settings.name} by {method}"
+    if isinstance(options, StabilityOptions):
+        note += f", delta {options.delta} beside it"  # the ledger adds epsilons; this is where the delta is on record
+    with single_release(charge, budget, content, note) as release:
         work = _numbers if method == GAUSSIAN else _labels
         table, spent, more = work(method, settings, file, options, budget, release)
         privacy = _privacy(method, settings, spent, budget, release) | more
@@ -253,8 +256,11 @@ def _privacy(
     if budget.framework == "zcdp":
         delta = settings.privacy.delta or Fraction(1, 10**10)
         stated |= {"epsilon_upper": float(round_up(epsilon_upper(budget.amount, delta), 4)), "delta": str(delta)}
-    if settings.invariant:
-        stated["condition"] = "given the published marginals, which hold exactly and are not protected"
+    public = ["the published marginals"] if settings.invariant else []
+    if settings.privacy.records is not None and budget.neighbours is Neighbours.ADD_REMOVE:
+        public.append("the number of records")
+    if public:
+        stated["condition"] = f"given {' and '.join(public)}, which hold exactly and are not protected"
     if release.charge.is_testing:
         stated["status"] = "a test: the noise can be removed by whoever guesses the testing key"
     return stated | {"dataset": settings.input.dataset, "run_id": release.run_id}

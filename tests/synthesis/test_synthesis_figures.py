@@ -215,27 +215,6 @@ def test_numbers_that_are_none_are_refused() -> None:
         )
 
 
-def test_density_bins_converge_at_the_cube_root() -> None:
-    from das.synthesis.histogram import bins_for
-
-    rng, errors = np.random.default_rng(4), []
-    sizes = (10**3, 10**4, 10**5, 10**6)
-    for n in sizes:
-        bins = bins_for(n)
-        middles = (np.arange(bins) + 0.5) / bins
-        repeated = []
-        for repetition in range(4):
-            noise = DiscreteLaplace(2).draw(streams(f"{n}").bundle([("", str(repetition), "", "")]), bins)[0]
-            counts = np.histogram(rng.beta(2, 3, n), bins, (0, 1))[0] + noise
-            density = counts * bins / n
-            truth = 12 * middles * (1 - middles) ** 2
-            slope = 12 * (1 - middles) * (1 - 3 * middles)
-            repeated.append(np.mean((density - truth) ** 2) + np.mean(slope**2) / (12 * bins**2))
-        errors.append(np.sqrt(np.mean(repeated)))
-    slope = np.polyfit(np.log(sizes), np.log(errors), 1)[0]
-    assert slope == pytest.approx(-1 / 3, abs=0.03)
-
-
 def test_rounding_to_crossing_invariants_is_exact_and_near() -> None:
     rng = np.random.default_rng(6)
     table = rng.integers(0, 6, (4, 5, 3))
