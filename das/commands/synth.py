@@ -1,4 +1,4 @@
-"""The command that makes synthetic records: `synth`."""
+"""Commands about synthetic records: `synth`, `synth-compare`."""
 
 from __future__ import annotations
 
@@ -39,4 +39,19 @@ def synth_(method: str, config: Path, out: Path, as_json: bool, **noise: Any) ->
     click.echo(f"privacy: {framework} {found['charged']}{at} ({found['neighbours']}), {found['status']}")
 
 
-COMMANDS: tuple[click.Command, ...] = (synth_,)
+@click.command("synth-compare")
+@config_file
+@click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option("--out", type=click.Path(path_type=Path), help="Write the comparison as one page (HTML).")
+@as_json
+def synth_compare_(config: Path, runs: int, out: Path | None, as_json: bool) -> None:
+    """Compare the errors of all methods of `das synth` on a file that needs no protection."""
+    from das.synthesis.compare import compare_methods, comparison_page, comparison_text
+
+    found = compare_methods(config, runs=runs)
+    if out is not None:
+        out.write_text(comparison_page(found, f"Synthetic records of {config.stem}"), encoding="utf-8")
+    print_json(found) if as_json else click.echo(comparison_text(found))
+
+
+COMMANDS: tuple[click.Command, ...] = (synth_, synth_compare_)

@@ -34,7 +34,7 @@ from das.synthesis.methods import METHODS, synthesise
 from das.synthesis.settings import INFERRED, SynthSettings, read_settings
 from das.synthesis.stability import StabilityOptions
 
-__all__ = ["release_synthetic"]
+__all__ = ["amount_of", "encoded", "release_synthetic"]
 
 GAUSSIAN = "gaussian"
 
@@ -68,7 +68,7 @@ def release_synthetic(
     if not file.is_file():
         raise InputError(Problem(settings.input.file, "no such file", "paths are relative to the config file"))
     framework = "zcdp" if method == GAUSSIAN else METHODS[method].framework
-    budget = Budget(framework, _amount(settings, framework), settings.privacy.neighbours)
+    budget = Budget(framework, amount_of(settings, framework), settings.privacy.neighbours)
     charge = Charge(
         ledger=(config.resolve().parent / settings.input.ledger)
         if settings.input.ledger
@@ -102,7 +102,7 @@ def release_synthetic(
 def _labels(
     method: str, settings: SynthSettings, file: Path, options: Any, budget: Budget, release: SingleRelease
 ) -> tuple[pa.Table, Spent, dict[str, Any]]:
-    labels, codes = _encoded(settings, file)
+    labels, codes = encoded(settings, file)
     domain, constraints = settings.domain(labels), settings.constraints(labels)
     constraints.check(domain, settings.privacy.records)
     records = Records(domain, codes)
@@ -151,7 +151,7 @@ def _numbers(
     return pa.table({name: rows[:, k] for k, name in enumerate(names)}), curator.spent, {"rows": n}
 
 
-def _encoded(settings: SynthSettings, file: Path) -> tuple[dict[str, list[str]], NDArray[np.int64]]:
+def encoded(settings: SynthSettings, file: Path) -> tuple[dict[str, list[str]], NDArray[np.int64]]:
     """Read the records as label positions; labels are declared, or for `stability` taken from the file."""
     names = list(settings.columns)
     batches = [batch.table for batch in read_columns(file, names)]
@@ -198,7 +198,7 @@ def _check_number(settings: SynthSettings, found: int) -> None:
         raise InputError(Problem("privacy.records", "is not the number of records in the file", "correct it"))
 
 
-def _amount(settings: SynthSettings, framework: str) -> Fraction:
+def amount_of(settings: SynthSettings, framework: str) -> Fraction:
     """Return rho for zCDP, from rho or from epsilon and delta; epsilon for pure."""
     privacy = settings.privacy
     if framework == "zcdp":

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from das.commands.synth import synth_
+from das.commands.synth import synth_, synth_compare_
 from das.errors import BudgetError, ConfigError, InfeasibleError, InputError, UsageError
 from das.storage.ledger import Ledger
 from das.synthesis.methods import METHODS
@@ -168,6 +168,20 @@ def test_a_testing_key_repeats_the_rows(config: Path, tmp_path: Path) -> None:
         release_synthetic("pairs", config, tmp_path / name, testing_key="t")
     first, second = ((tmp_path / name / "synthetic.csv").read_bytes() for name in ("one", "two"))
     assert first == second
+
+
+def test_methods_are_compared_on_data_that_need_no_protection(config: Path, tmp_path: Path) -> None:
+    text = re.sub(r"\[\[zero\]\].*", "", config.read_text(), flags=re.DOTALL)
+    config.write_text(text.replace('rho = "1/2" ', 'epsilon = "4"\ndelta = "1/100000" '))
+    page = tmp_path / "page.html"
+    found = CliRunner().invoke(synth_compare_, [str(config), "--runs", "1", "--out", str(page), "--json"])
+    shown = json.loads(found.output)
+    assert {row["method"] for row in shown["methods"]} == set(METHODS)
+    assert all(0 < row["triples"] < 0.6 for row in shown["methods"])
+    assert page.read_text().count("<svg") == 2
+    changed(config, ('data = "generated"', 'data = "confidential"'))
+    with pytest.raises(ConfigError, match="has no noise"):
+        CliRunner().invoke(synth_compare_, [str(config)], catch_exceptions=False)
 
 
 def test_the_page_names_every_method() -> None:

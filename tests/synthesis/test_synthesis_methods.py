@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -68,6 +69,36 @@ def test_every_method_spends_exactly_what_it_says_and_describes_the_file(name: s
     assert apart < (0.45 if name == "copula" else 0.2), "a copula knows monotone dependence alone"
     if name != "copula":
         assert drawn[0, 1:].sum() == 0, "a structural zero is exact"
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.framework == "zcdp"])
+def test_every_step_costs_what_its_mechanism_says(name: str) -> None:
+    """The cost of each step follows from the parameter in its mechanism's name alone."""
+    for neighbours, changed in ((Neighbours.ADD_REMOVE, 1), (Neighbours.REPLACE, 2)):
+        few = {"options": AimOptions(rounds=2)} if name == "aim" else {}
+        found = synthesise(name, curator_of(name, neighbours=neighbours), total=N, **few)
+        for step in found.spent.steps:
+            if step.what == "second moments":
+                sigma2 = Fraction(re.search(r"sigma2=([\d/]+)", step.mechanism)[1])
+                assert step.cost == Fraction(changed * 4096**4) / (2 * sigma2)
+            elif parameter := re.fullmatch(r"discrete-gaussian\(sigma2=([\d/]+)\)", step.mechanism):
+                assert step.cost == Fraction(changed) / (2 * Fraction(parameter[1]))
+            else:
+                epsilon = Fraction(re.fullmatch(r"exponential\(([\d/]+)\)", step.mechanism)[1])
+                assert step.cost == epsilon**2 / 8
+
+
+def test_measured_noise_has_the_stated_scale() -> None:
+    wide = Domain(("cell",), (5_000,))
+    curator = curator_of("pairs", budget=Fraction(1, 50), domain=wide, codes=np.zeros((3, 1), dtype=np.int64))
+    measured = curator.measure(("cell",), Fraction(1, 50))
+    noise = measured.answers - Records(wide, np.zeros((3, 1), dtype=np.int64)).counts(("cell",))
+    assert measured.noise.variance() == pytest.approx(25, rel=1e-6)
+    # five standard errors of a variance of 5,000 draws are 10 %
+    assert noise.var() == pytest.approx(25, rel=0.1)
+    assert curator.left == 0
+    with pytest.raises(BudgetError, match="is left of"):
+        curator.measure(("cell",), Fraction(1, 10**9))
 
 
 @pytest.mark.parametrize("name", METHODS)
