@@ -19,10 +19,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("das.plan", "das.table"),
     ("das.runner", "das.records", "das.storage", "das.congenial"),
     ("das.facts", "das.demo"),
-    # == the wall: nothing below reads the confidential side, but `evaluation`, `inference` and `check`, which say so ==
+    # == the wall: nothing below reads the confidential side, but `evaluation`, `inference`, `synthesis` and `check` ==
     ("das.estimation", "das.promise"),
     ("das.release",),
     ("das.evaluation", "das.inference", "das.check"),
+    ("das.synthesis",),
     ("das.bench", "das.api"),
     ("das",),
     ("das.commands",),

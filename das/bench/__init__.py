@@ -10,7 +10,7 @@ from das.errors import Problem, UsageError
 
 __all__ = ["NAMES", "measure"]
 
-NAMES = ("noise", "estimate", "state", "congenial", "accuracy", "coverage")
+NAMES = ("noise", "estimate", "state", "congenial", "accuracy", "coverage", "synthesis")
 """Each is a module of this package with a function ``rows``."""
 
 

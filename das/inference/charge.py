@@ -170,12 +170,16 @@ class SingleRelease:
         """Return n exact draws; a purpose is drawn for once, because equal noise on two answers reveals both."""
         if purpose in self.drawn:
             raise UsageError(Problem(purpose, "its noise was drawn before", "draw the noise of an answer once"))
-        if not self.is_charged:
-            self._reserve()
-            self.is_charged = True
+        self.reserve()
         self.drawn[purpose] = noise
         name = ("inference", "", purpose, noise.name)
         return noise.draw(self.streams.bundle([name]), n).reshape(n)
+
+    def reserve(self) -> None:
+        """Charge the ledger, once: before the first noise, also of a mechanism that draws from the streams itself."""
+        if not self.is_charged:
+            self._reserve()
+            self.is_charged = True
 
     def privacy(self, spent: dict[str, Fraction]) -> dict[str, Any]:
         """Return what the result says of its promise; the parts must be the whole amount."""

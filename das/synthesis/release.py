@@ -1,0 +1,270 @@
+"""One synthetic file from one file of records: read, charged, measured, fitted, written.
+
+The charge is that of `das.inference.charge`: the ledger knows it before any noise is drawn, and commits it when the
+files are written. Everything public is checked before: config, labels, constraints, budget, size of the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from das.accounting.conversion import epsilon_upper
+from das.errors import ConfigError, InputError, Problem, UsageError
+from das.exact import round_up
+from das.inference.charge import Budget, Charge, SingleRelease, single_release
+from das.inference.columns import number_columns
+from das.plan.settings import exact_rational
+from das.records.read import read_columns
+from das.release.tables import csv_bytes
+from das.schema.query import Neighbours
+from das.storage.files import json_bytes, make_private, make_public, write_atomically
+from das.synthesis.cost import Spent, rho_for
+from das.synthesis.curator import Curator, Records
+from das.synthesis.gaussian import NumericCurator, fit_gaussian
+from das.synthesis.methods import METHODS, synthesise
+from das.synthesis.settings import INFERRED, SynthSettings, read_settings
+from das.synthesis.stability import StabilityOptions
+
+__all__ = ["amount_of", "encoded", "release_synthetic"]
+
+GAUSSIAN = "gaussian"
+
+
+def release_synthetic(
+    method: str, config: Path, out: Path, *, testing_key: str | None = None, unprotected: bool = False
+) -> dict[str, Any]:
+    """Make a synthetic file and return what ``privacy.json`` says of it.
+
+    Parameters
+    ----------
+    method : str
+        A name in `METHODS`, or ``"gaussian"``.
+    config : Path
+        The config; paths in it are relative to its folder.
+    out : Path
+        A folder that does not exist, or is empty: ``synthetic.csv``, ``synthetic.parquet``, ``privacy.json``.
+    testing_key : str, optional
+        Reproducible noise: a test, charged nothing.
+    unprotected : bool
+        Allow a testing key for confidential data.
+    """
+    if method != GAUSSIAN and method not in METHODS:
+        raise UsageError(Problem(method, "is not a method", f"there are {', '.join((*METHODS, GAUSSIAN))}"))
+    settings = read_settings(config)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(Problem(str(out), "is not an empty folder", "name a new folder with --out"))
+    options = _options(method, settings)
+    _check_columns(method, settings)
+    file = config.resolve().parent / settings.input.file
+    if not file.is_file():
+        raise InputError(Problem(settings.input.file, "no such file", "paths are relative to the config file"))
+    framework = "zcdp" if method == GAUSSIAN else METHODS[method].framework
+    budget = Budget(framework, amount_of(settings, framework), settings.privacy.neighbours)
+    charge = Charge(
+        ledger=(config.resolve().parent / settings.input.ledger)
+        if settings.input.ledger
+        else file.parent / "ledger.sqlite",
+        dataset=settings.input.dataset,
+        total=settings.input.total,
+        files=(file,),
+        testing_key=testing_key,
+        data=settings.input.data,
+        unprotected=unprotected,
+    )
+    content = {"method": method, "config": settings.model_dump_json(), "options": repr(options)}
+    note = f"synthetic records {settings.name} by {method}"
+    if isinstance(options, StabilityOptions):
+        note += f", delta {options.delta} beside it"  # the ledger adds epsilons; this is where the delta is on record
+    with single_release(charge, budget, content, note) as release:
+        work = _numbers if method == GAUSSIAN else _labels
+        table, spent, more = work(method, settings, file, options, budget, release)
+        privacy = _privacy(method, settings, spent, budget, release) | more
+        private = charge.is_testing and charge.data == "confidential"
+        (make_private if private else make_public)(out)
+        mode = 0o600 if private else 0o644
+        write_atomically(out / "synthetic.csv", csv_bytes(table), mode=mode)
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, compression="zstd")
+        write_atomically(out / "synthetic.parquet", sink.getvalue().to_pybytes(), mode=mode)
+        write_atomically(out / "privacy.json", json_bytes(privacy), mode=mode)
+    return privacy
+
+
+def _labels(
+    method: str, settings: SynthSettings, file: Path, options: Any, budget: Budget, release: SingleRelease
+) -> tuple[pa.Table, Spent, dict[str, Any]]:
+    labels, codes = encoded(settings, file)
+    domain, constraints = settings.domain(labels), settings.constraints(labels)
+    constraints.check(domain, settings.privacy.records)
+    records = Records(domain, codes)
+    records.check(constraints)
+    _check_number(settings, len(records))
+    curator = Curator(
+        records,
+        release.streams,
+        framework=budget.framework,
+        budget=budget.amount,
+        neighbours=budget.neighbours,
+        before=release.reserve,
+    )
+    found = synthesise(method, curator, constraints, total=settings.privacy.records, options=options)
+    total = constraints.invariants[0].counts.sum() if constraints.invariants else round(found.model.total)
+    n = settings.output.rows or max(1, int(total))
+    rows = found.model.rows(n, np.random.default_rng(release.seed("rows")))
+    columns = {
+        name: pa.array(np.array(labels[name], dtype=object)[rows[:, axis]], pa.string())
+        for axis, name in enumerate(domain.names)
+    }
+    return pa.table(columns), found.spent, {"rows": n}
+
+
+def _numbers(
+    method: str, settings: SynthSettings, file: Path, options: Any, budget: Budget, release: SingleRelease
+) -> tuple[pa.Table, Spent, dict[str, Any]]:
+    if settings.numbers is None:
+        raise ConfigError(Problem(method, "needs [numbers] centre and radius"))
+    names = list(settings.numbers.centre)
+    values = number_columns(file, names)
+    _check_number(settings, len(values))
+    curator = NumericCurator(
+        names,
+        values,
+        release.streams,
+        centre=list(settings.numbers.centre.values()),
+        radius=settings.numbers.radius,
+        budget=budget.amount,
+        neighbours=budget.neighbours,
+        before=release.reserve,
+    )
+    model = fit_gaussian(curator, settings.privacy.records, options)
+    n = settings.output.rows or max(1, round(model.total))
+    rows = model.rows(n, np.random.default_rng(release.seed("rows")))
+    return pa.table({name: rows[:, k] for k, name in enumerate(names)}), curator.spent, {"rows": n}
+
+
+def encoded(settings: SynthSettings, file: Path) -> tuple[dict[str, list[str]], NDArray[np.int64]]:
+    """Read the records as label positions; labels are declared, or for `stability` taken from the file."""
+    names = list(settings.columns)
+    batches = [batch.table for batch in read_columns(file, names)]
+    table = pa.concat_tables(batches) if batches else None
+    if table is None or not table.num_rows:
+        raise InputError(Problem(file.name, "holds no records"))
+    labels: dict[str, list[str]] = {}
+    codes, problems = [], []
+    for name, given in settings.columns.items():
+        column = pc.cast(table[name], pa.string())
+        if isinstance(given, str):
+            labels[name] = sorted(each for each in pc.unique(column).to_pylist() if each is not None)
+        else:
+            labels[name] = list(given)
+        code = pc.fill_null(pc.index_in(column, pa.array(labels[name], pa.string())), -1).to_numpy(zero_copy_only=False)
+        if wrong := int((code < 0).sum()):
+            problems.append(
+                Problem(file.name, f"{wrong} values of {name!r} are no labels of it", "complete its labels")
+            )
+        codes.append(np.asarray(code, dtype=np.int64))
+    if problems:
+        raise InputError(problems)
+    return labels, np.stack(codes, axis=1)
+
+
+def _check_columns(method: str, settings: SynthSettings) -> None:
+    """Refuse columns that do not go with the method, before the ledger is asked or a record is read."""
+    if method == GAUSSIAN:
+        if settings.numbers is None or settings.columns:
+            raise ConfigError(Problem(method, "needs [numbers] centre and radius, and no [columns]"))
+        return
+    if settings.numbers is not None:
+        raise ConfigError(Problem("numbers", f"mean nothing to `{method}`", "use `gaussian`, or list bins as labels"))
+    if not settings.columns:
+        raise ConfigError(Problem("columns", "are missing", 'list the labels of each: [columns] sex = ["f", "m"]'))
+    inferred = [name for name, given in settings.columns.items() if given == INFERRED]
+    if inferred and method != "stability":
+        reason, remedy = "taking labels from the records would reveal them", "list them, or use `stability`"
+        raise ConfigError([Problem(f"columns.{name}", reason, remedy) for name in inferred])
+
+
+def _check_number(settings: SynthSettings, found: int) -> None:
+    if settings.privacy.records is not None and settings.privacy.records != found:
+        raise InputError(Problem("privacy.records", "is not the number of records in the file", "correct it"))
+
+
+def amount_of(settings: SynthSettings, framework: str) -> Fraction:
+    """Return rho for zCDP, from rho or from epsilon and delta; epsilon for pure."""
+    privacy = settings.privacy
+    if framework == "zcdp":
+        if privacy.rho is not None and privacy.epsilon is None:
+            return privacy.rho
+        if privacy.rho is None and privacy.epsilon is not None and privacy.delta is not None:
+            return rho_for(privacy.epsilon, privacy.delta)
+        raise ConfigError(Problem("privacy", "this method spends rho", "give rho, or epsilon and delta"))
+    if privacy.epsilon is None or privacy.rho is not None:
+        raise ConfigError(Problem("privacy", "this method spends epsilon", "give epsilon and no rho"))
+    return privacy.epsilon
+
+
+def _options(method: str, settings: SynthSettings) -> Any:
+    """Return the options of a method with what the config changes; fractions are written as strings."""
+    from das.synthesis.gaussian import GaussianOptions
+
+    kind = GaussianOptions if method == GAUSSIAN else METHODS[method].options
+    options = kind()
+    known = {field.name: getattr(options, field.name) for field in fields(kind) if field.name != "fitting"}
+    problems, given = [], {}
+    for key, value in settings.options.items():
+        if key not in known:
+            problems.append(Problem(f"options.{key}", f"is no option of {method}", f"there are {', '.join(known)}"))
+        elif isinstance(known[key], Fraction):
+            try:
+                given[key] = exact_rational(value)
+            except ValueError as error:
+                problems.append(Problem(f"options.{key}", str(error)))
+        elif type(value) is not type(known[key]):
+            problems.append(Problem(f"options.{key}", f"is not {type(known[key]).__name__}"))
+        else:
+            given[key] = value
+    if problems:
+        raise ConfigError(problems)
+    made = replace(options, **given)
+    if isinstance(made, StabilityOptions) and settings.privacy.delta is not None:
+        made = replace(made, delta=settings.privacy.delta)
+    return made if given or isinstance(made, StabilityOptions) else None
+
+
+def _privacy(
+    method: str, settings: SynthSettings, spent: Spent, budget: Budget, release: SingleRelease
+) -> dict[str, Any]:
+    """State the promise: what was charged, what of it was spent on what, and about whom it is."""
+    stated: dict[str, Any] = {
+        "name": settings.name,
+        "method": method,
+        "neighbours": str(budget.neighbours),
+        "number_of_records": "public" if _is_public(settings) else "measured",
+        "charged": str(budget.amount),
+        "spent": spent.to_json(),
+        "status": "proved",
+    }
+    if budget.framework == "zcdp":
+        delta = settings.privacy.delta or Fraction(1, 10**10)
+        stated |= {"epsilon_upper": float(round_up(epsilon_upper(budget.amount, delta), 4)), "delta": str(delta)}
+    public = ["the published marginals"] if settings.invariant else []
+    if settings.privacy.records is not None and budget.neighbours is Neighbours.ADD_REMOVE:
+        public.append("the number of records")
+    if public:
+        stated["condition"] = f"given {' and '.join(public)}, which hold exactly and are not protected"
+    if release.charge.is_testing:
+        stated["status"] = "a test: the noise can be removed by whoever guesses the testing key"
+    return stated | {"dataset": settings.input.dataset, "run_id": release.run_id}
+
+
+def _is_public(settings: SynthSettings) -> bool:
+    return settings.privacy.records is not None or settings.privacy.neighbours is Neighbours.REPLACE

@@ -1,0 +1,164 @@
+"""The config of `das synth`: frozen sections that know their keys and refuse every other."""
+
+from __future__ import annotations
+
+import tomllib
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from das.errors import ConfigError, Problem
+from das.plan.settings import exact_rational
+from das.schema.query import Neighbours
+from das.synthesis.domain import Constraints, Domain, Invariant, Zero
+from geography.problem_list import nearest
+
+__all__ = ["SynthSettings", "read_settings"]
+
+Exact = Annotated[Fraction, BeforeValidator(exact_rational), Field(gt=0)]
+INFERRED = "inferred"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+
+class InputSection(_Section):
+    """Which file holds the records, what kind of data they are, and where they are charged."""
+
+    file: str
+    dataset: str
+    ledger: str = ""
+    total: Exact | None = None
+    data: Literal["confidential", "public", "generated"] = "confidential"
+
+
+class PrivacySection(_Section):
+    """The budget: rho, or epsilon with a delta; neighbours; the number of records if it is public."""
+
+    rho: Exact | None = None
+    epsilon: Exact | None = None
+    delta: Exact | None = None
+    neighbours: Neighbours = Neighbours.REPLACE
+    records: int | None = Field(default=None, ge=1)
+
+
+class ZeroSection(_Section):
+    """A structural zero: labels of some columns that never occur together."""
+
+    labels: dict[str, list[str]]
+
+
+class InvariantSection(_Section):
+    """A published marginal: columns in the order of the config, counts nested in that order."""
+
+    columns: list[str]
+    counts: list[Any]
+
+
+class OutputSection(_Section):
+    """How many rows are written; without it, as many as there are records."""
+
+    rows: int | None = Field(default=None, ge=1)
+
+
+class NumbersSection(_Section):
+    """For `gaussian`: the public centre of each column, and the radius to which rows are clipped."""
+
+    centre: dict[str, float]
+    radius: float = Field(gt=0)
+
+
+class SynthSettings(_Section):
+    """A whole config."""
+
+    name: str
+    input: InputSection
+    privacy: PrivacySection
+    columns: dict[str, list[str] | Literal["inferred"]] = Field(default_factory=dict)
+    numbers: NumbersSection | None = None
+    zero: list[ZeroSection] = Field(default_factory=list)
+    invariant: list[InvariantSection] = Field(default_factory=list)
+    options: dict[str, Any] = Field(default_factory=dict)
+    output: OutputSection = Field(default_factory=OutputSection)
+
+    def domain(self, labels: dict[str, list[str]]) -> Domain:
+        """Return the domain of the columns."""
+        return Domain(tuple(labels), tuple(len(each) for each in labels.values()))
+
+    def constraints(self, labels: dict[str, list[str]]) -> Constraints:
+        """Return the declared zeros and invariants as arrays; names and labels that do not exist are listed."""
+        problems: list[Problem] = []
+        zeros, invariants = [], []
+        order = list(labels)
+        for number, zero in enumerate(self.zero, start=1):
+            where = f"zero.{number}"
+            for column, named in zero.labels.items():
+                if column not in labels:
+                    problems.append(Problem(where, f"{column!r} is not a column", nearest(column, order)))
+                else:
+                    unknown = [each for each in named if each not in labels[column]]
+                    problems += [Problem(where, f"{each!r} is not a label of {column!r}") for each in unknown]
+            if not problems:
+                zeros.append(_zero(zero.labels, labels))
+        for number, each in enumerate(self.invariant, start=1):
+            where = f"invariant.{number}"
+            unknown = [column for column in each.columns if column not in labels]
+            problems += [Problem(where, f"{column!r} is not a column", nearest(column, order)) for column in unknown]
+            counts = _counts(each.counts)
+            if counts is None:
+                problems.append(Problem(where, "counts are not whole numbers in a full table", "nest lists by column"))
+            elif not unknown:
+                invariants.append(Invariant(tuple(each.columns), counts))
+        if problems:
+            raise ConfigError(problems)
+        return Constraints(tuple(zeros), tuple(invariants))
+
+
+def read_settings(path: Path) -> SynthSettings:
+    """Read a config; every mistake is named at once.
+
+    Raises
+    ------
+    ConfigError
+        The file is missing, is not TOML, or has keys or values that do not fit.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(Problem(str(path), "there is no such file", "see das/synthesis/README.md")) from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        reason = f"is not valid TOML: {error}" if isinstance(error, tomllib.TOMLDecodeError) else "cannot be read"
+        raise ConfigError(Problem(path.name, reason)) from None
+    try:
+        return SynthSettings.model_validate(content)
+    except ValidationError as error:
+        problems = []
+        for item in error.errors():
+            key = ".".join(str(part) for part in item["loc"])
+            if item["type"] == "extra_forbidden":
+                problems.append(Problem(f"{path.name}: {key}", "unknown key"))
+            elif item["type"] == "missing":
+                problems.append(Problem(f"{path.name}: {key}", "is missing"))
+            else:
+                problems.append(Problem(f"{path.name}: {key}", item["msg"].removeprefix("Value error, ")))
+        raise ConfigError(problems) from None
+
+
+def _zero(named: dict[str, list[str]], labels: dict[str, list[str]]) -> Zero:
+    columns = [column for column in labels if column in named]
+    mask = np.zeros(tuple(len(labels[column]) for column in columns), dtype=bool)
+    mask[np.ix_(*([labels[column].index(label) for label in named[column]] for column in columns))] = True
+    return Zero(tuple(columns), mask)
+
+
+def _counts(nested: list[Any]) -> NDArray[np.int64] | None:
+    try:
+        counts = np.array(nested)
+    except ValueError:
+        return None
+    return counts.astype(np.int64) if counts.dtype.kind in "iu" else None
