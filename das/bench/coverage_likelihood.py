@@ -21,10 +21,10 @@ from das.inference.enumeration import enumerated_posterior
 from das.inference.exact_likelihood import exact_interval, maximum_likelihood
 from das.inference.mcem import McemOptions, complete_data_model, mcem_fit
 from das.inference.models import BinomialBeta, PoissonGamma
-from das.inference.moment_regression import corrected_fit, naive_fit
 from das.inference.posterior import Posterior
-from das.inference.regression_chain import ChainOptions, regression_posterior
-from das.inference.regression_likelihood import fit_by_likelihood
+from das.inference.regression.chain import ChainOptions, regression_posterior
+from das.inference.regression.likelihood import fit_by_likelihood
+from das.inference.regression.moments import corrected_fit, naive_fit
 from das.inference.statistic import NoisyStatistic
 from das.noise.discrete_gaussian import DiscreteGaussian
 from das.noise.discrete_laplace import DiscreteLaplace

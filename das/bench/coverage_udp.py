@@ -13,12 +13,12 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from das.inference import sample_aggregate, udp
-from das.inference.charge import Budget, Charge, single_release
-from das.inference.checks import critical_value
-from das.inference.density import density
-from das.inference.grid import Grid
-from das.inference.parts import PartOptions
+from das.inference.confidential import sample_aggregate, udp
+from das.inference.confidential.checks import critical_value
+from das.inference.confidential.density import density
+from das.inference.confidential.grid import Grid
+from das.inference.confidential.parts import PartOptions
+from das.storage.single_release import Budget, Charge, single_release
 
 __all__ = ["CASES", "rows"]
 

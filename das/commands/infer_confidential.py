@@ -18,7 +18,7 @@ from das.commands.shared import as_json, load_plan, print_json, testing_key, unp
 from das.errors import Problem, UsageError
 
 if TYPE_CHECKING:
-    from das.inference.charge import Budget, Charge
+    from das.storage.single_release import Budget, Charge
 
 __all__ = ["METHODS"]
 
@@ -86,7 +86,7 @@ def _with(*options: Callable[[Command], Command]) -> Callable[[Command], Command
 @_with(*_CHARGE)
 def udp_(file: Path, columns: tuple[str, ...], bootstraps: int, share: str, as_json: bool, **given: Any) -> None:
     """An estimate from confidential rows, corrected for clipping, with a standard error; charged to the ledger."""
-    from das.inference.udp import udp
+    from das.inference.confidential.udp import udp
 
     charge, budget = _charge(file, given)
     if len(given["bounds"]) != 1:
@@ -127,7 +127,7 @@ def sample_aggregate_(
     file: Path, columns: tuple[str, ...], jackknife: bool, spread_share: str, as_json: bool, **given: Any
 ) -> None:
     """The noisy mean of clipped estimates from disjoint parts of confidential rows; charged to the ledger."""
-    from das.inference.sample_aggregate import sample_aggregate
+    from das.inference.confidential.sample_aggregate import sample_aggregate
 
     charge, budget = _charge(file, given)
     part = _fraction("--spread-share", spread_share)
@@ -164,7 +164,7 @@ def sample_aggregate_(
 @_with(*_CHARGE)
 def density_(file: Path, column: str, bounds: tuple[str, str], bins: str, as_json: bool, **given: Any) -> None:
     """A histogram of a confidential column with exact noise, as a density; charged to the ledger."""
-    from das.inference.density import density
+    from das.inference.confidential.density import density
 
     charge, budget = _charge(file, given)
     found = density(
@@ -190,7 +190,7 @@ METHODS: tuple[click.Command, ...] = (udp_, sample_aggregate_, density_)
 
 
 def _rows(file: Path, columns: tuple[str, ...]) -> Any:
-    from das.inference.columns import number_columns
+    from das.records.number_columns import number_columns
     from das.storage.hardening import harden
 
     harden()
@@ -198,13 +198,13 @@ def _rows(file: Path, columns: tuple[str, ...]) -> Any:
 
 
 def _statistic(given: dict[str, Any]) -> Any:
-    from das.inference.row_statistics import named_statistic
+    from das.inference.confidential.row_statistics import named_statistic
 
     return named_statistic(given["statistic"])
 
 
 def _part_options(given: dict[str, Any], **more: Any) -> Any:
-    from das.inference.parts import PartOptions
+    from das.inference.confidential.parts import PartOptions
 
     names = ("parts", "rows", "on_failure", "workers")
     return PartOptions(**{name: given[name] for name in names}, **more)
@@ -212,8 +212,8 @@ def _part_options(given: dict[str, Any], **more: Any) -> Any:
 
 def _charge(file: Path, given: dict[str, Any]) -> tuple[Charge, Budget]:
     """Return where the release is charged and what it spends, from the options and, where there is one, the config."""
-    from das.inference.charge import Budget, Charge
     from das.storage.ledger_access import ledger_path
+    from das.storage.single_release import Budget, Charge
 
     if (given["rho"] is None) == (given["epsilon"] is None):
         raise UsageError(Problem("--rho, --epsilon", "a release spends one of the two", "give one, as a fraction"))

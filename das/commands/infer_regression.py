@@ -37,10 +37,10 @@ def regression_(
     From the measurements of a release (DIR), or from a CSV file of measurements with their noise.
     """
     from das.errors import Problem, UsageError
-    from das.inference.regression import regress_csv, regress_release, regression_text
+    from das.inference.regression.fit import regress_csv, regress_release, regression_text
 
     if page is not None:
-        from das.inference.regression_page import write_page
+        from das.inference.regression.page import write_page
 
         write_page(page)
         click.echo(f"wrote {page}", err=True)

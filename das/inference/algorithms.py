@@ -7,10 +7,10 @@ from typing import Any
 
 from das.inference.abc import abc
 from das.inference.algorithm import Algorithm
+from das.inference.confidential.parts import part_estimates
 from das.inference.data_augmentation import data_augmentation
 from das.inference.mcem import mcem
-from das.inference.parts import part_estimates
-from das.inference.regression_chain import regression_chain
+from das.inference.regression.chain import regression_chain
 
 __all__ = ["ALGORITHMS"]
 

@@ -1,7 +1,7 @@
 """One synthetic file from one file of records: read, charged, measured, fitted, written.
 
-The charge is that of `das.inference.charge`: the ledger knows it before any noise is drawn, and commits it when the
-files are written. Everything public is checked before: config, labels, constraints, budget, size of the model.
+The charge is that of `das.storage.single_release`: the ledger knows it before any noise is drawn, and commits it when
+the files are written. Everything public is checked before: config, labels, constraints, budget, size of the model.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from das.accounting.conversion import epsilon_upper
 from das.errors import ConfigError, InputError, Problem, UsageError
 from das.exact import round_up
-from das.inference.charge import Budget, Charge, SingleRelease, single_release
-from das.inference.columns import number_columns
 from das.plan.settings import exact_rational
+from das.records.number_columns import number_columns
 from das.records.read import read_columns
 from das.release.tables import csv_bytes
 from das.schema.query import Neighbours
 from das.storage.files import json_bytes, make_private, make_public, write_atomically
+from das.storage.single_release import Budget, Charge, SingleRelease, single_release
 from das.synthesis.cost import Spent, rho_for
 from das.synthesis.curator import Curator, Records
 from das.synthesis.gaussian import NumericCurator, fit_gaussian

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from das.errors import BudgetError, ConfigError, InputError, UsageError
-from das.inference.charge import Budget, Charge, single_release
-from das.inference.density import density
-from das.inference.parts import PartOptions
-from das.inference.row_statistics import BUILT_IN
-from das.inference.sample_aggregate import sample_aggregate
-from das.inference.udp import udp
+from das.inference.confidential.density import density
+from das.inference.confidential.parts import PartOptions
+from das.inference.confidential.row_statistics import BUILT_IN
+from das.inference.confidential.sample_aggregate import sample_aggregate
+from das.inference.confidential.udp import udp
 from das.storage.ledger import Ledger
+from das.storage.single_release import Budget, Charge, single_release
 
 BUDGET = Budget("zcdp", "1/4")
 ROWS = np.random.default_rng(1).normal(3, 1, 400)

@@ -6,10 +6,10 @@ import re
 import shlex
 from pathlib import Path
 
-import das.inference
+import das.inference.confidential
 from das.commands.infer_confidential import METHODS
 
-PAGE = Path(das.inference.__file__).with_name("confidential.md").read_text(encoding="utf-8")
+PAGE = Path(das.inference.confidential.__file__).with_name("README.md").read_text(encoding="utf-8")
 
 
 def test_the_example_runs() -> None:

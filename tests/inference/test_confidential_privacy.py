@@ -16,15 +16,15 @@ import pytest
 from scipy import stats
 from scipy.special import logsumexp
 
-from das.inference.charge import Budget, Charge, single_release
-from das.inference.density import density
-from das.inference.grid import Grid
-from das.inference.parts import PartOptions, PartsState, step
-from das.inference.row_statistics import BUILT_IN, as_statistic
-from das.inference.sample_aggregate import release_parts as release_mean
-from das.inference.udp import release_parts
+from das.inference.confidential.density import density
+from das.inference.confidential.grid import Grid
+from das.inference.confidential.parts import PartOptions, PartsState, step
+from das.inference.confidential.row_statistics import BUILT_IN, as_statistic
+from das.inference.confidential.sample_aggregate import release_parts as release_mean
+from das.inference.confidential.udp import release_parts
 from das.noise import DiscreteGaussian, DiscreteLaplace
 from das.schema.query import Neighbours
+from das.storage.single_release import Budget, Charge, single_release
 
 PARTS, GRID = 2, Grid(0, 1, bits=2)
 VALUES = (-1.0, 0.25, 0.5, 3.0)

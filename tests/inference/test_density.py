@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import beta
 
-from das.inference.charge import Budget, Charge
-from das.inference.density import Density, density, joined_bins, on_simplex
+from das.inference.confidential.density import Density, density, joined_bins, on_simplex
+from das.storage.single_release import Budget, Charge
 
 LAW = beta(3, 3)
 TEST = Charge(testing_key="density", data="generated")

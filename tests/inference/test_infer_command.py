@@ -15,7 +15,7 @@ from das import cli
 from das.errors import ConfigError, InputError, ProblemsFound, UsageError
 from das.inference.input_file import read_problem
 from das.inference.measured_answers import measured_columns, measured_statistic
-from das.inference.moment_regression import corrected_fit
+from das.inference.regression.moments import corrected_fit
 from das.noise.discrete_gaussian import DiscreteGaussian
 from das.release.measurements import table_of_measurements
 

@@ -18,13 +18,13 @@ from das.inference.abc import AbcOptions, abc
 from das.inference.additive_noise import laplace
 from das.inference.algorithm import Algorithm, run
 from das.inference.algorithms import ALGORITHMS
+from das.inference.confidential.parts import PartOptions, part_estimates
+from das.inference.confidential.row_statistics import BUILT_IN
 from das.inference.data_augmentation import AugmentationOptions, RecordModel, data_augmentation
 from das.inference.mcem import McemOptions, complete_data_model, mcem
 from das.inference.models import PoissonGamma
-from das.inference.parts import PartOptions, part_estimates
-from das.inference.regression_chain import ChainOptions, regression_chain
-from das.inference.regression_likelihood import CountRegression
-from das.inference.row_statistics import BUILT_IN
+from das.inference.regression.chain import ChainOptions, regression_chain
+from das.inference.regression.likelihood import CountRegression
 from das.inference.statistic import NoisyStatistic
 
 RELEASED = NoisyStatistic(value=37.4, noise=laplace(5))

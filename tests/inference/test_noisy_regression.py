@@ -13,11 +13,11 @@ from scipy.stats import chi2, laplace, norm, poisson
 from das.errors import InputError, UsageError
 from das.inference.additive_noise import gaussian, noise_of
 from das.inference.additive_noise import laplace as laplace_noise
-from das.inference.attenuation import Line, attenuated
-from das.inference.moment_regression import corrected_fit, naive_fit
 from das.inference.numerical import gradients
-from das.inference.regression_likelihood import CountRegression, fit_by_likelihood, normal_laplace_log_density
-from das.inference.regression_page import example, outline, render
+from das.inference.regression.attenuation import Line, attenuated
+from das.inference.regression.likelihood import CountRegression, fit_by_likelihood, normal_laplace_log_density
+from das.inference.regression.moments import corrected_fit, naive_fit
+from das.inference.regression.page import example, outline, render
 from das.noise.discrete_laplace import DiscreteLaplace
 
 TRUE = Line(intercept=-5.0, slope=4.0, residual_variance=25.0)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from das.errors import ConfigError, InputError
-from das.inference import parts as module
-from das.inference.grid import Grid
-from das.inference.parts import PartOptions, as_rows, estimate_parts, init, step
-from das.inference.row_statistics import BUILT_IN, Statistic, as_statistic
+from das.inference.confidential import parts as module
+from das.inference.confidential.grid import Grid
+from das.inference.confidential.parts import PartOptions, as_rows, estimate_parts, init, step
+from das.inference.confidential.row_statistics import BUILT_IN, Statistic, as_statistic
 from das.schema.query import Neighbours
 
 MEAN = BUILT_IN["mean"]

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from das.bench.coverage_udp import exponential_rate
 from das.errors import ConfigError
-from das.inference.charge import Budget, Charge, single_release
-from das.inference.grid import Grid
-from das.inference.parts import PartOptions
-from das.inference.row_statistics import BUILT_IN
-from das.inference.sample_aggregate import private_mle, release_parts, sample_aggregate
+from das.inference.confidential.grid import Grid
+from das.inference.confidential.parts import PartOptions
+from das.inference.confidential.row_statistics import BUILT_IN
+from das.inference.confidential.sample_aggregate import private_mle, release_parts, sample_aggregate
+from das.storage.single_release import Budget, Charge, single_release
 
 TEST = Charge(testing_key="sa", data="generated")
 

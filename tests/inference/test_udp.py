@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from scipy.special import ndtri
 from scipy.stats import norm
 
-from das.inference.censoring import correct, moments
-from das.inference.charge import Budget, Charge, single_release
-from das.inference.grid import Grid
-from das.inference.parts import PartOptions
-from das.inference.row_statistics import BUILT_IN
-from das.inference.udp import Released, UdpResult, infer, release_parts, udp
+from das.inference.confidential.censoring import correct, moments
+from das.inference.confidential.grid import Grid
+from das.inference.confidential.parts import PartOptions
+from das.inference.confidential.row_statistics import BUILT_IN
+from das.inference.confidential.udp import Released, UdpResult, infer, release_parts, udp
+from das.storage.single_release import Budget, Charge, single_release
 
 TEST = Charge(testing_key="udp", data="generated")
 # Classical noise at epsilon 1, delta 1e-6 for each of the two numbers is about rho = 1/56 for each.

@@ -1,6 +1,6 @@
 """The posterior of a regression on one noisy count, by Metropolis steps on the exact likelihood.
 
-Parameters are those of `das.inference.regression_likelihood`: (beta0, beta1, log sigma, log mu). Proposals are normal;
+Parameters are those of `das.inference.regression.likelihood`: (beta0, beta1, log sigma, log mu). Proposals are normal;
 their covariance follows the chain while it warms up (Haario, Saksman and Tamminen 2001), and is fixed afterwards.
 """
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from das.errors import InputError, Problem
 from das.inference.algorithm import Algorithm, Progress, Seed, at_least, run
 from das.inference.posterior import Posterior
-from das.inference.regression_likelihood import CountRegression, LikelihoodFit
+from das.inference.regression.likelihood import CountRegression, LikelihoodFit
 
 __all__ = ["ChainInfo", "ChainOptions", "ChainState", "regression_chain", "regression_posterior"]
 
@@ -91,7 +91,7 @@ def regression_posterior(
     Examples
     --------
     >>> from das.inference.additive_noise import laplace
-    >>> from das.inference.regression_likelihood import fit_by_likelihood
+    >>> from das.inference.regression.likelihood import fit_by_likelihood
     >>> rng = np.random.default_rng(1)
     >>> x, noise = rng.poisson(10, 40), laplace(1.0)
     >>> y = -5 + 4 * x + rng.normal(0, 5, 40) + noise.draw(rng, 40)

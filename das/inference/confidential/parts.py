@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from das.errors import ConfigError, InputError, Interrupted, Problem
 from das.inference.algorithm import Algorithm, Progress, Seed
-from das.inference.row_statistics import Statistic
+from das.inference.confidential.row_statistics import Statistic
 from das.schema.query import Neighbours
 from das.storage.hardening import harden
 from geography.problem_list import Source, listed
@@ -247,7 +247,7 @@ def estimate_parts(
 
     Examples
     --------
-    >>> from das.inference.row_statistics import BUILT_IN
+    >>> from das.inference.confidential.row_statistics import BUILT_IN
     >>> rows = as_rows(np.arange(100.0))
     >>> state = estimate_parts(rows, BUILT_IN["mean"], PartOptions(parts=5), seed=1)
     >>> float(state.estimates.mean())

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from das.errors import ConfigError, InputError, Problem
-from das.inference.charge import Budget, Charge, single_release
-from das.inference.checks import critical_value, refuse_too_small
-from das.inference.grid import Bound, Grid
-from das.inference.parts import as_rows
+from das.inference.confidential.checks import critical_value, refuse_too_small
+from das.inference.confidential.grid import Bound, Grid
+from das.inference.confidential.parts import as_rows
 from das.schema.query import Neighbours
+from das.storage.single_release import Budget, Charge, single_release
 
 __all__ = ["Density", "density", "joined_bins", "on_simplex"]
 

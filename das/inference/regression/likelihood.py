@@ -22,8 +22,8 @@ from scipy.stats import norm
 
 from das.errors import InputError, Problem, UsageError
 from das.inference.additive_noise import AdditiveNoise, noise_of
-from das.inference.moment_regression import RegressionFit, corrected_fit, naive_fit
 from das.inference.numerical import derivatives
+from das.inference.regression.moments import RegressionFit, corrected_fit, naive_fit
 
 __all__ = ["CountRegression", "LikelihoodFit", "fit_by_likelihood", "normal_laplace_log_density"]
 

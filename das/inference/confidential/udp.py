@@ -19,14 +19,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from das.errors import ConfigError, Problem
 from das.inference.algorithm import Progress
-from das.inference.censoring import correct, moments
-from das.inference.charge import Budget, Charge, SingleRelease, single_release
-from das.inference.checks import checked_share, critical_value, described, refuse_too_small
-from das.inference.grid import Bound, Grid
-from das.inference.parts import PartOptions, as_rows, estimate_parts
-from das.inference.row_statistics import Statistic, as_statistic
-from das.inference.sample_aggregate import ESTIMATE, grids_of, noisy_mean
+from das.inference.confidential.censoring import correct, moments
+from das.inference.confidential.checks import checked_share, critical_value, described, refuse_too_small
+from das.inference.confidential.grid import Bound, Grid
+from das.inference.confidential.parts import PartOptions, as_rows, estimate_parts
+from das.inference.confidential.row_statistics import Statistic, as_statistic
+from das.inference.confidential.sample_aggregate import ESTIMATE, grids_of, noisy_mean
 from das.noise.mechanisms import Mechanism
+from das.storage.single_release import Budget, Charge, SingleRelease, single_release
 
 __all__ = ["Released", "UdpResult", "infer", "release_parts", "udp"]
 
@@ -127,7 +127,7 @@ def udp(
     --------
     >>> rows = np.random.default_rng(2).normal(3, 10, 40_000)
     >>> test = Charge(testing_key="doc", data="generated")
-    >>> from das.inference.row_statistics import BUILT_IN
+    >>> from das.inference.confidential.row_statistics import BUILT_IN
     >>> found = udp(rows, BUILT_IN["mean"], (-4, "3.5"), 400, 20, Budget("zcdp", "1/2"), charge=test)
     >>> found.feasible, round(found.uncorrected, 1), abs(found.estimate - 3) < 2 * found.se
     (True, 2.8, True)

@@ -16,12 +16,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from das.errors import ConfigError, Problem
 from das.inference.algorithm import Progress
-from das.inference.charge import Budget, Charge, SingleRelease, single_release
-from das.inference.checks import checked_share, critical_value, described, refuse_too_small
-from das.inference.grid import Bound, Grid
-from das.inference.parts import PartOptions, as_rows, estimate_parts
-from das.inference.row_statistics import Statistic, as_statistic
+from das.inference.confidential.checks import checked_share, critical_value, described, refuse_too_small
+from das.inference.confidential.grid import Bound, Grid
+from das.inference.confidential.parts import PartOptions, as_rows, estimate_parts
+from das.inference.confidential.row_statistics import Statistic, as_statistic
 from das.noise.mechanisms import Mechanism
+from das.storage.single_release import Budget, Charge, SingleRelease, single_release
 
 __all__ = [
     "NoisyMean",
@@ -153,13 +153,13 @@ def sample_aggregate(
     Notes
     -----
     The interval is about the mean of clipped part estimates. Bias of the statistic in parts of n rows stays, unless
-    ``options.bias_correction`` removes it; clipping bias is what `das.inference.udp` removes.
+    ``options.bias_correction`` removes it; clipping bias is what `das.inference.confidential.udp` removes.
 
     Examples
     --------
     >>> rows = np.random.default_rng(1).normal(5, 1, 2000)
     >>> test = Charge(testing_key="doc", data="generated")
-    >>> from das.inference.row_statistics import BUILT_IN
+    >>> from das.inference.confidential.row_statistics import BUILT_IN
     >>> found = sample_aggregate(
     ...     rows, BUILT_IN["median"], (0, 10), Budget("zcdp", "1/2"), options=PartOptions(parts=100), charge=test
     ... )

@@ -11,9 +11,9 @@ from typing import Any
 from scipy.special import ndtri, stdtrit
 
 from das.errors import ConfigError, Problem
-from das.inference.grid import Grid
-from das.inference.parts import PartOptions
-from das.inference.row_statistics import Statistic
+from das.inference.confidential.grid import Grid
+from das.inference.confidential.parts import PartOptions
+from das.inference.confidential.row_statistics import Statistic
 
 __all__ = ["checked_share", "critical_value", "described", "refuse_too_small"]
 

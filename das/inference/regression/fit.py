@@ -13,8 +13,8 @@ from das.errors import InputError, Problem, UsageError
 from das.inference.additive_noise import AdditiveNoise
 from das.inference.input_file import mechanism_named
 from das.inference.measured_answers import measured_columns
-from das.inference.moment_regression import corrected_fit, naive_fit
-from das.inference.regression_likelihood import fit_by_likelihood
+from das.inference.regression.likelihood import fit_by_likelihood
+from das.inference.regression.moments import corrected_fit, naive_fit
 
 __all__ = ["regress_csv", "regress_release", "regression_text"]
 

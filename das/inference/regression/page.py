@@ -1,7 +1,7 @@
 """Gong's regression example as one page: confidence regions at epsilon 0.5, 0.2 and 0.1, naive against corrected.
 
 True counts x ~ Poisson(10), y = -5 + 4 x + N(0, 25), Laplace noise of scale 1/epsilon on both. The corrected region
-is that of the moment correction; the formulas of `das.inference.attenuation` say where the naive one converges to.
+is that of the moment correction; `das.inference.regression.attenuation` says where the naive one converges to.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from scipy.stats import chi2
 
 from das.errors import InputError
 from das.inference.additive_noise import laplace
-from das.inference.attenuation import Line, attenuated
-from das.inference.moment_regression import RegressionFit, corrected_fit, naive_fit
+from das.inference.regression.attenuation import Line, attenuated
+from das.inference.regression.moments import RegressionFit, corrected_fit, naive_fit
 from das.report.charts import dash_sample
 from das.report.pages import page_template
 from das.report.regions import Region, region_chart
@@ -81,7 +81,7 @@ def render(found: list[dict[str, Any]], *, rows: int = ROWS) -> str:
         name = f"regions-{round(10 * epsilon)}"
         drawn = region_chart(name, title, regions, (TRUE.slope, TRUE.intercept), across="slope", up="intercept")
         charts.append({"epsilon": epsilon, "drawn": drawn, "lines": [(dash_sample(k), f) for k, f in enumerate(fits)]})
-    return page_template("das.inference", "regression.html.j2").render(found=found, charts=charts, rows=rows)
+    return page_template("das.inference.regression", "regression.html.j2").render(found=found, charts=charts, rows=rows)
 
 
 def write_page(path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Estimates from confidential rows, each released once and charged to the ledger; see ``README.md``."""

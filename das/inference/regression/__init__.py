@@ -1,0 +1,1 @@
+"""Regression of noisy counts on noisy counts: what noise does to a slope, and fits that account for it."""
