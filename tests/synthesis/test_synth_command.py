@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from das.commands.synth import synth_, synth_compare_
+from das import cli
 from das.errors import BudgetError, ConfigError, InfeasibleError, InputError, UsageError
 from das.storage.ledger import Ledger
 from das.synthesis.methods import METHODS
@@ -46,7 +46,7 @@ def changed(config: Path, *pairs: tuple[str, str]) -> Path:
 
 def test_the_example_of_the_page(config: Path, tmp_path: Path) -> None:
     out = tmp_path / "town"
-    ran = CliRunner().invoke(synth_, ["pairs", str(config), "--out", str(out)], catch_exceptions=False)
+    ran = CliRunner().invoke(cli.das, ["synth", "pairs", str(config), "--out", str(out)], catch_exceptions=False)
     assert ran.exit_code == 0
     assert ran.output.startswith("600 rows in ")
     table = pq.read_table(out / "synthetic.parquet").to_pandas()
@@ -174,14 +174,14 @@ def test_methods_are_compared_on_data_that_need_no_protection(config: Path, tmp_
     text = re.sub(r"\[\[zero\]\].*", "", config.read_text(), flags=re.DOTALL)
     config.write_text(text.replace('rho = "1/2" ', 'epsilon = "4"\ndelta = "1/100000" '))
     page = tmp_path / "page.html"
-    found = CliRunner().invoke(synth_compare_, [str(config), "--runs", "1", "--out", str(page), "--json"])
+    found = CliRunner().invoke(cli.das, ["synth-compare", str(config), "--runs", "1", "--out", str(page), "--json"])
     shown = json.loads(found.output)
     assert {row["method"] for row in shown["methods"]} == set(METHODS)
     assert all(0 < row["triples"] < 0.6 for row in shown["methods"])
     assert page.read_text().count("<svg") == 2
     changed(config, ('data = "generated"', 'data = "confidential"'))
     with pytest.raises(ConfigError, match="has no noise"):
-        CliRunner().invoke(synth_compare_, [str(config)], catch_exceptions=False)
+        CliRunner().invoke(cli.das, ["synth-compare", str(config)], catch_exceptions=False)
 
 
 def test_the_page_names_every_method() -> None:

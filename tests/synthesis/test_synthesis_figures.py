@@ -81,29 +81,28 @@ def test_stability_constants() -> None:
     assert noise.variance() ** 0.5 == pytest.approx(2.7992, abs=5e-5)
 
 
-def zipf(n: int) -> np.ndarray:
-    """Draws of a Zipf law on a million labels."""
-    weight = 1.0 / np.arange(1, 10**6 + 1) ** 1.2
-    return np.random.default_rng(11).choice(10**6, n, p=weight / weight.sum())[:, None]
-
-
 def test_stability_on_a_large_domain_releases_the_frequent_cells_alone() -> None:
-    codes = zipf(100_000)
+    """Zipf's law with exponent 1.2 on 20,000 of a million labels: 242 of 7,745 bins, largest error 33, L1 / n .202."""
+    weight = np.arange(1, 20_001) ** -1.2
+    codes = np.random.default_rng(11).choice(20_000, 100_000, p=weight / weight.sum())[:, None]
     records = Records(Domain(("word",), (10**6,)), codes)
     truth = records.counts(("word",))
+    assert (truth > 0).sum() == pytest.approx(7745, rel=0.03)
     model = fit_stability(curator_of(records, "zipf", neighbours=Neighbours.REPLACE), NO_CONSTRAINTS, None)
     found = model.cells[:, 0]
     assert (np.diff(found) > 0).all(), "in the order of labels"
     assert (truth[found] > 0).all()
-    assert set(np.flatnonzero(truth > 60)) <= set(found) <= set(np.flatnonzero(truth > 5))
-    errors = model.weights - truth[found]
-    assert np.abs(errors).max() < 45
+    assert set(np.flatnonzero(truth > 60)) <= set(found)
+    assert len(found) == pytest.approx(242, rel=0.05)
     whole = truth.astype(float)
     whole[found] -= model.weights
-    stable = np.abs(whole).sum() / len(codes)
-    # clamping adds .9595 to each of nearly a million empty cells: 9.6 times the file
-    assert clamping_bias(Fraction(1), 2) * (truth == 0).sum() / len(codes) == pytest.approx(9.5, abs=0.15)
-    assert stable < 0.35
+    assert np.abs(whole).max() == pytest.approx(33, abs=6)
+    assert np.abs(whole).sum() / len(codes) == pytest.approx(0.202, rel=0.05)
+    # all cells and clamping instead: .9595 on each of nearly a million empty cells
+    clamped = fit_histogram(curator_of(records, "zipf", neighbours=Neighbours.REPLACE), NO_CONSTRAINTS, None)
+    everywhere = -truth.astype(float)
+    everywhere[clamped.cells[:, 0]] += clamped.weights
+    assert np.abs(everywhere).sum() / len(codes) == pytest.approx(9.63, rel=0.01)
 
 
 def test_a_file_of_single_records_releases_nothing() -> None:
