@@ -47,7 +47,7 @@ def test_commands_exist() -> None:
 
 
 def test_methods_that_the_table_names_exist() -> None:
-    named = re.findall(r"\| `(\w+)\.(\w+)` \|", TEXT)
+    named = re.findall(r"\| `([\w.]+)\.(\w+)` \|", TEXT)
     assert len(named) >= 8
     for module, function in named:
         assert callable(getattr(importlib.import_module(f"das.inference.{module}"), function))
