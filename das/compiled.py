@@ -43,7 +43,7 @@ def compiled(function: Callable[..., Any]) -> Any:
     before = settings.CACHE_DIR
     settings.CACHE_DIR = str(folder)
     try:
-        return numba.njit(cache=True, error_model="numpy", no_cfunc_wrapper=True)(function)
+        return numba.njit(cache=True, error_model="numpy")(function)
     finally:
         settings.CACHE_DIR = before
 

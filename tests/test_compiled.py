@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
-
-import numba
-
-from das.compiled import LEAN_VERSIONS
 
 INNER = """
 from das.compiled import compiled
@@ -29,7 +24,7 @@ from kernels.inner import inner
 def outer(x):
     return inner(x)
 """
-CALL = "from kernels.outer import inner, outer; print(outer(1), sum(outer.stats.cache_hits.values()), inner(1))"
+CALL = "from kernels.outer import outer; print(outer(1), sum(outer.stats.cache_hits.values()))"
 
 
 def call(folder: Path) -> list[int]:
@@ -39,18 +34,18 @@ def call(folder: Path) -> list[int]:
 
 
 def test_what_was_compiled_lives_as_long_as_what_went_into_it(tmp_path: Path) -> None:
-    """The kernel, whether it was kept, and the kernel that it calls: that one is compiled in full as well."""
     kernels = tmp_path / "kernels"
     kernels.mkdir()
     (kernels / "outer.py").write_text(OUTER)
     (kernels / "inner.py").write_text(INNER.format(times=1))
     (kernels / "constants.py").write_text("MORE = 1")
-    assert call(tmp_path) == [2, 0, 2]
-    assert call(tmp_path) == [2, 1, 2]
+    assert call(tmp_path) == [2, 0]
+    assert call(tmp_path) == [2, 1]
     (kernels / "inner.py").write_text(INNER.format(times=3))
-    assert call(tmp_path) == [4, 0, 4]
+    assert call(tmp_path) == [4, 0]
     (kernels / "constants.py").write_text("MORE = 5")
-    assert call(tmp_path) == [8, 0, 8]
+    assert call(tmp_path) == [8, 0]
+    assert call(tmp_path) == [8, 1]
 
 
 ASK = "from das.compiled import kernels_are_compiled; import sys; print(kernels_are_compiled(), 'numba' in sys.modules)"
@@ -81,45 +76,3 @@ def test_machine_code_of_earlier_sources_is_deleted_a_month_after_its_last_use(t
     left = set((kernels / "__pycache__" / "kernels").iterdir())
     assert old not in left
     assert first - {old} < left
-
-
-PARTS = """
-from das.compiled import compiled, compiled_part
-
-@compiled_part
-def twice(x):
-    return x + x
-
-@compiled_part
-def four_times(x):
-    return twice(twice(x))
-
-@compiled
-def kernel(x):
-    return four_times(x) + 1
-"""
-COUNT = """
-import das.compiled
-das.compiled.LEAN_VERSIONS = {versions}
-from numba.core.codegen import CPUCodeLibrary
-optimise, optimised = CPUCodeLibrary._optimize_final_module, []
-CPUCodeLibrary._optimize_final_module = lambda library: (optimised.append(library.name), optimise(library))
-from kernels.parts import kernel
-print(kernel(3), *sorted(set(optimised) & {{"kernel", "four_times", "twice"}}))
-"""
-
-
-def test_parts_are_optimised_in_the_kernel_alone(tmp_path: Path) -> None:
-    """Numba is changed for this from within, so it is tried with the version that the lock names."""
-    assert numba.__version__.startswith(LEAN_VERSIONS)
-    kernels = tmp_path / "kernels"
-    kernels.mkdir()
-    (kernels / "parts.py").write_text(PARTS)
-
-    def optimised(versions: tuple[str, ...]) -> list[str]:
-        shutil.rmtree(kernels / "__pycache__", ignore_errors=True)
-        command = [sys.executable, "-c", COUNT.format(versions=versions)]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.split()
-
-    assert optimised(LEAN_VERSIONS) == ["13", "kernel"]
-    assert optimised(("none",)) == ["13", "four_times", "kernel", "twice"]
