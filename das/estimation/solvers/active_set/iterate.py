@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from das.compiled import compiled_part
+from das.compiled import compiled_inline, compiled_part
 from das.estimation.solvers.active_set.descent import (
     EXTRA_STEPS,
     Progress,
@@ -68,8 +68,7 @@ def _stiff_totals(objective: Objective, constraints: Constraints) -> Floats:
 @compiled_part
 def _first_state(objective: Objective, constraints: Constraints) -> tuple[State, Tolerances]:
     """Start from the table nearest to the reference, with equalities as binding limits."""
-    parent, lower = constraints.parent, constraints.lower
-    upper, reference = constraints.upper, objective.reference
+    parent, lower, upper, reference = constraints.parent, constraints.lower, constraints.upper, objective.reference
     x, positive, linear = reference.copy(), constraints.free.copy(), objective.linear
     share_out(parent, positive, x)
     m, n = x.shape
@@ -117,8 +116,7 @@ def _move(objective: Objective, sums: Floats, move: Floats, x: Floats, half_grad
 @compiled_part
 def _correct_entries(constraints: Constraints, tolerances: Tolerances, state: State) -> int:
     """Drop entries that are negative, add free ones whose reduced gradient is; return the number of changes."""
-    x, half_gradient, positive = state.x, state.half_gradient, state.positive
-    cell_multipliers, limit_multipliers = state.cell_multipliers, state.limit_multipliers
+    x, half_gradient, positive, _, cell_multipliers, limit_multipliers = state
     free, cell_start, cell_row = constraints.free, constraints.cell_start, constraints.cell_row
     near, little = tolerances.near, 4.0 * tolerances.fine
     m, n = x.shape
@@ -144,8 +142,7 @@ def _correct_entries(constraints: Constraints, tolerances: Tolerances, state: St
 def _correct_limits(constraints: Constraints, tolerances: Tolerances, state: State) -> int:
     """Release limits whose multiplier has the wrong sign, bind those that are violated; return the number of both."""
     x, binding, multipliers = state.x, state.binding, state.limit_multipliers
-    row_start, row_cell = constraints.row_start, constraints.row_cell
-    lower, upper = constraints.lower, constraints.upper
+    _, _, row_start, row_cell, _, _, lower, upper = constraints
     near, little = tolerances.near, 4.0 * tolerances.fine
     n = x.shape[1]
     changes, total = 0, np.empty(n)
@@ -171,7 +168,7 @@ def _correct_limits(constraints: Constraints, tolerances: Tolerances, state: Sta
     return changes
 
 
-@compiled_part
+@compiled_inline
 def _correct(face: Face, limits: Floats, constraints: Constraints, tolerances: Tolerances, state: State) -> int:
     """Correct the active set; return the number of changes. ``limits`` are the face's multipliers, by number."""
     number, multipliers = face.number, state.limit_multipliers
@@ -182,7 +179,7 @@ def _correct(face: Face, limits: Floats, constraints: Constraints, tolerances: T
     return changes
 
 
-@compiled_part
+@compiled_inline
 def _solve_face(
     objective: Objective,
     constraints: Constraints,
@@ -227,7 +224,7 @@ def _solve_face(
         progress = Progress(progress.energy, progress.steps, progress.products, progress.squared, solved)
 
 
-@compiled_part
+@compiled_inline
 def solve_active_set(objective: Objective, constraints: Constraints) -> Result:
     """Find the optimal table and its multipliers; it counts as solved if the last face was final and feasible."""
     stiffness, space = _stiff_totals(objective, constraints), new_workspace(objective, constraints)

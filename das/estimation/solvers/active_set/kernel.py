@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from das.compiled import compiled, compiled_part
+from das.compiled import compiled, compiled_inline, compiled_part
 from das.estimation.solvers.active_set.certificate import value_and_bound
 from das.estimation.solvers.active_set.iterate import solve_active_set
 from das.estimation.solvers.active_set.layout import Families, Floats, Ints, LimitArrays, MeasurementArrays
@@ -36,8 +36,7 @@ def _clean(parent: Floats, x: Floats) -> None:
 @compiled_part
 def _largest_violation(limits: LimitArrays, x: Floats) -> float:
     """Largest violation of a sum or a limit, in persons."""
-    parent, index, columns = limits.parent, limits.column_of, limits.columns
-    lower, upper = limits.lower, limits.upper
+    parent, index, columns, lower, upper = limits
     m, n = x.shape
     worst, sums = 0.0, np.zeros(lower.shape)
     for i in range(m):
@@ -57,26 +56,20 @@ def _largest_violation(limits: LimitArrays, x: Floats) -> float:
     return worst
 
 
-@compiled_part
+@compiled_inline
 def _limits_of(families: Families, family: int) -> LimitArrays:
     """Limits of one of the families."""
-    parent, index, columns = families.limits.parent, families.limits.column_of, families.limits.columns
-    lower, upper = families.limits.lower, families.limits.upper
+    parent, index, columns, lower, upper = families.limits
     first, last = families.child_start[family], families.child_start[family + 1]
     start, stop = families.cell_start[family], families.cell_start[family + 1]
     people = parent[start:stop] if len(parent) > 0 else parent
     return LimitArrays(people, index[:, start:stop].copy(), columns, lower[first:last], upper[first:last])
 
 
-@compiled_part
+@compiled_inline
 def _objective_of(families: Families, family: int, fixed: Floats, left: Ints, group_of: Ints) -> Objective:
     """Objective of one of the families, in the cells that are left."""
-    index, finer, precision = (
-        families.measurements.column_of,
-        families.measurements.finer,
-        families.measurements.precision,
-    )
-    columns, values = families.measurements.columns, families.measurements.values
+    index, finer, precision, columns, values = families.measurements
     if len(finer) > 0:
         first, last = families.child_start[family], families.child_start[family + 1]
         start, stop = families.cell_start[family], families.cell_start[family + 1]
@@ -87,7 +80,7 @@ def _objective_of(families: Families, family: int, fixed: Floats, left: Ints, gr
     return objective
 
 
-@compiled_part
+@compiled_inline
 def _solve_one(limits: LimitArrays, families: Families, family: int, group_of: Ints, report: Floats) -> Floats:
     """Solve one family; return its table, cells x children, and fill in its row of the report."""
     children = limits.lower.shape[0]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from das.compiled import compiled_part
+from das.compiled import compiled, compiled_part
 from das.estimation.solvers.active_set.hessian import (
     Groups,
     add_kinds_product,
@@ -84,8 +84,7 @@ class Objective(NamedTuple):
 @compiled_part
 def _find_free(limits: LimitArrays, free: Bools) -> bool:
     """Fill in which entries can be positive; return whether no limit contradicts itself or the cells there are."""
-    parent, index, columns = limits.parent, limits.column_of, limits.columns
-    lower, upper = limits.lower, limits.upper
+    parent, index, columns, lower, upper = limits
     m, n = free.shape
     for i in range(m):
         for c in range(n):
@@ -107,7 +106,7 @@ def _find_free(limits: LimitArrays, free: Bools) -> bool:
     return consistent
 
 
-@compiled_part
+@compiled
 def fix_determined_cells(limits: LimitArrays, free: Bools, fixed: Floats) -> tuple[bool, Ints]:
     """Find which entries are free, fix the cells that one child alone can fill; return the cells that are left.
 
@@ -140,8 +139,7 @@ def _rows_of_columns(limits: LimitArrays, left: Ints, size: Ints) -> Ints:
 
     ``size`` comes as zeros and becomes the number of cells of each such column.
     """
-    index, columns = limits.column_of, limits.columns
-    lower, upper = limits.lower, limits.upper
+    _, index, columns, lower, upper = limits
     width = lower.shape[1]
     row_of = np.full(width, -1)
     for c in range(lower.shape[0]):
@@ -165,8 +163,7 @@ def _row_bounds(
     limits: LimitArrays, row_of: Ints, row_start: Numbers, fixed: Floats, left: Ints
 ) -> tuple[Floats, Floats]:
     """Bounds of each row, children x rows, less the counts of fixed cells."""
-    index, columns = limits.column_of, limits.columns
-    lower, upper = limits.lower, limits.upper
+    _, index, columns, lower, upper = limits
     n, rows = lower.shape[0], len(row_start) - 1
     low, high = np.zeros((n, rows)), np.full((n, rows), np.inf)
     for column in range(lower.shape[1]):
@@ -190,7 +187,7 @@ def _row_bounds(
     return low, high
 
 
-@compiled_part
+@compiled
 def constraints_on_cells(limits: LimitArrays, free: Bools, fixed: Floats, left: Ints) -> Constraints:
     """Write the constraints on the cells that are left: the sums to the parent, and the limits as rows."""
     parent, index, columns = limits.parent, limits.column_of, limits.columns
@@ -259,7 +256,7 @@ def _values_of_groups(
     return values
 
 
-@compiled_part
+@compiled
 def objective_from_measurements(
     measurements: MeasurementArrays, fixed: Floats, left: Ints, group_of: Ints
 ) -> Objective:
@@ -330,8 +327,7 @@ def _stiffness_of_table(table: Floats, kinds: Ints, children: int) -> Floats:
 @compiled_part
 def objective_from_estimates(estimates: EstimateArrays, fixed: Floats, left: Ints) -> Objective:
     """Write a quadratic around linear estimates, given children x cells, as a function of the cells that are left."""
-    table, kinds, reference = estimates.table, estimates.kinds, estimates.reference
-    linear, constant, modulus = estimates.linear, estimates.constant, estimates.modulus
+    table, kinds, reference, linear, constant, modulus = estimates
     m, n = fixed.shape
     k = len(left)
     reference_left, linear_left = np.empty((k, n)), np.empty((k, n))
