@@ -37,7 +37,7 @@ def rows(replications: int = 1000, seed: int = 1) -> list[dict[str, Any]]:
     """Share of the intervals that hold the truth: name, coverage, replications and the nominal probability.
 
     The tree has a structural zero, a bound that empties cells, and an exact total; selections are no recodes of the
-    schema, and areas no geounits. ``rows(1000, seed)`` takes some ten seconds.
+    schema, and areas no geounits. ``rows(1000, seed)`` takes some 25 seconds.
     """
     rng = np.random.default_rng(seed)
     world = _World.drawn(rng)
