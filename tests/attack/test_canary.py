@@ -63,7 +63,7 @@ def temporary() -> Iterator[str]:
         yield folder
 
 
-@pytest.mark.parametrize("runner", ["in-memory", "multi-process"])
+@pytest.mark.parametrize("runner", ["in-memory", pytest.param("multi-process", marks=pytest.mark.slow)])
 def test_they_stay_where_they_are(runner: str, tmp_path: Path, temporary: str) -> None:
     config = planted(tmp_path / "input")
     for name in ("home", "out"):

@@ -187,7 +187,7 @@ FORKED = re.compile(r"^(?P<process>\d+) .*(?:clone3?|vfork|fork)\(.*\) = (?P<chi
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 @pytest.mark.skipif(not landlock.abi(), reason="this kernel has no Landlock")
-@pytest.mark.parametrize("runner", ["in-memory", "multi-process"])
+@pytest.mark.parametrize("runner", ["in-memory", pytest.param("multi-process", marks=pytest.mark.slow)])
 def test_a_whole_run_opens_nothing_confidential_behind_the_wall(runner: str, tmp_path: Path) -> None:
     config = write_starter(tmp_path / "input")
     log, out = tmp_path / "log", tmp_path / "out"

@@ -289,6 +289,7 @@ def check_crowded(world: World, name: str) -> bool:
     return doubles is not None
 
 
+@pytest.mark.slow
 def test_draws_of_random_worlds_follow_the_enumerated_law(country: Any) -> None:
     found = [u for seed in range(14) for u in uniforms(small(country, seed), 20, f"small {seed}")]
     assert p_value(found) > 1e-6
