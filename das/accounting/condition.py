@@ -44,7 +44,7 @@ class Condition:
     --------
     >>> condition = Condition(kind=Kind.ALONE, words="if the change alone keeps every bound", otherwise=26.4298)
     >>> condition.text()
-    'if the change alone keeps every bound; otherwise 26.430 (proved)'
+    'if the change alone keeps every bound; otherwise epsilon 26.430 (proved)'
     >>> Condition.from_json(condition.to_json()) == condition
     True
     """
@@ -66,7 +66,7 @@ class Condition:
         if self.otherwise is None:
             return "nothing is claimed"
         assumed = f", if {self.otherwise_if}" if self.otherwise_if else ""
-        return f"{epsilon_text(self.otherwise)} ({self.otherwise_status}{assumed})"
+        return f"epsilon {epsilon_text(self.otherwise)} ({self.otherwise_status}{assumed})"
 
     def to_json(self) -> dict[str, Any]:
         """Give plain data, as ``privacy.json`` holds it."""

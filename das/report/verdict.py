@@ -54,6 +54,17 @@ class Finding:
         """Right guesses in 100, rounded up."""
         return hundredths_upper(self.learnt.right)
 
+    def is_covered_by(self, last: Finding) -> bool:
+        """Whether the last line, where other records change along, says what holds otherwise."""
+        condition = self.quote.condition
+        return (
+            condition is not None
+            and condition.otherwise is not None
+            and last is not self
+            and _is_headline(last.quote)
+            and last.quote.condition is None
+        )
+
     @property
     def text(self) -> str:
         """The finding in one line, the reference in brackets; without its condition."""
@@ -146,7 +157,7 @@ def hundredths_upper(share: float) -> str:
 
 
 def _is_headline(quote: Quote) -> bool:
-    policy = quote.about["policy"]
+    policy = quote.about.get("policy")
     return policy == "unconstrained" or (policy in POLICIES and POLICIES[policy].is_headline)
 
 
