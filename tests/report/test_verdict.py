@@ -70,3 +70,15 @@ def test_a_vacuous_release_gets_no_verdict(accounted: dict[str, Any], plan: dict
 @pytest.mark.parametrize(("right", "grade"), [(0.5, "strong"), (0.6, "strong"), (0.61, "moderate"), (0.91, "weak")])
 def test_the_words_are_defined_by_numbers(right: float, grade: str) -> None:
     assert grade_of(right) == grade
+
+
+def test_the_page_says_how_many_guesses_are_right_where_a_condition_fails(
+    accounted: dict[str, Any], plan: dict[str, Any]
+) -> None:
+    """An epsilon without its unit beside "76 in 100" was read as better protection."""
+    *others, last = findings_of(accounted)
+    assert [finding.is_covered_by(last) for finding in others] == [True, True]
+    assert not last.is_covered_by(last)
+    html = render_privacy(accounted, plan)
+    assert html.count(f"at most {last.right} right guesses in 100, as in the last line") == 2
+    assert "otherwise epsilon 26.430 (proved)" in html
