@@ -73,7 +73,7 @@ def _row(level: str, query: str, errors: list[tuple[float, float]], runs: int) -
         "name": f"accuracy {level} {query}",
         "ours": ours,
         "peer": peer,
-        "ratio": peer / ours,
+        "ratio": peer / ours if ours else None,  # none, where nothing was wrong
         "unit": "mean absolute error, full information against one level",
         "checked": f"the same measurements, {runs} of each of {len(errors)} states",
         "level": level,

@@ -13,8 +13,8 @@ def test_rows_say_what_is_gained_from_the_same_measurements():
     found = rows(blocks=120, states=(1, 2), runs=1)
     assert [(row["level"], row["query"]) for row in found] == list(BLUEDOWN)
     for row in found:
-        assert row["ratio"] == pytest.approx(row["peer"] / row["ours"])
-        assert row["gain_percent"] == pytest.approx(100 * (1 - 1 / row["ratio"]))
+        assert row["gain_percent"] == pytest.approx(100 * (1 - row["ours"] / row["peer"]))
+        assert row["ratio"] == (pytest.approx(row["peer"] / row["ours"]) if row["ours"] else None)
         assert row["gain_percent_se"] >= 0
     detailed = next(row for row in found if (row["level"], row["query"]) == ("tract", "detailed"))
     assert detailed["gain_percent"] > 10  # most of what there is to tell apart

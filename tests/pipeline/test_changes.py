@@ -66,7 +66,7 @@ def test_a_finished_release_stays_as_it_is_and_what_changes_is_made_again_and_no
     assert {name.split("/")[0] for name in redone} == {"tables", "microdata", *{n for n in redone if "/" not in n}}
     assert sorted(path.name for path in (release / "tables").iterdir()) == [
         "_committed.json",
-        *(f"{level}-sex.parquet" for level in ("district", "province", "village")),
+        *(f"{level}-sex{kind}.parquet" for level in ("district", "province", "village") for kind in ("", "_intervals")),
     ]
     assert not (release / "microdata" / "records.csv").exists()
     assert "microdata/records.parquet" not in redone
