@@ -8,7 +8,6 @@ from das.bench.accuracy import BLUEDOWN, rows
 from das.demo import generate
 
 
-@pytest.mark.slow
 def test_rows_say_what_is_gained_from_the_same_measurements():
     found = rows(blocks=120, states=(1, 2), runs=1)
     assert [(row["level"], row["query"]) for row in found] == list(BLUEDOWN)
