@@ -45,6 +45,14 @@ def _sides(r: Array, sigma: float, scale: float) -> tuple[Array, Array]:
     return log_ndtr(r / sigma - ratio) - r / scale, log_ndtr(-r / sigma - ratio) + r / scale
 
 
+def _log_response(r: Array, sigma: float, noise: AdditiveNoise) -> Array:
+    """Log density of a response this far from its line."""
+    if not noise.quadratic:
+        return normal_laplace_log_density(r, sigma, 1 / noise.linear)
+    variance = sigma**2 + noise.variance
+    return -(r**2) / (2 * variance) - math.log(2 * math.pi * variance) / 2
+
+
 def _response(r: Array, sigma: float, noise: AdditiveNoise) -> tuple[Array, Array, Array]:
     """Log density of a response this far from its line, and its derivatives by the distance and by sigma.
 
@@ -98,8 +106,14 @@ class CountRegression:
         return [(None, None), (None, None), (-7.0, 12.0), (-5.0, 15.0)]
 
     def log_likelihood(self, parameters: Array) -> float:
-        """Log likelihood at (beta0, beta1, log sigma, log mu)."""
-        return self.with_gradient(parameters)[0]
+        """Log likelihood at (beta0, beta1, log sigma, log mu), in a third of the time of its gradient."""
+        b0, b1, log_sigma, log_mu = parameters
+        sigma = LEAST_SIGMA + math.exp(log_sigma)
+        terms = self.log_fixed + _log_response(self.y[:, None] - (b0 + b1 * self.counts), sigma, self.noise_y)
+        terms += self.counts * log_mu
+        peak = terms.max(axis=1, keepdims=True)
+        totals = np.exp(terms - peak).sum(axis=1, keepdims=True)
+        return float((peak + np.log(totals)).sum()) - len(self.x) * math.exp(log_mu)
 
     def with_gradient(self, parameters: Array) -> tuple[float, Array]:
         """Log likelihood and its derivative by each parameter."""
