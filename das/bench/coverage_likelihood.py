@@ -24,6 +24,7 @@ from das.inference.models import BinomialBeta, PoissonGamma
 from das.inference.posterior import Posterior
 from das.inference.regression.chain import ChainOptions, regression_posterior
 from das.inference.regression.likelihood import fit_by_likelihood
+from das.inference.regression.measured_counts import CountNoise, fit_measured_counts
 from das.inference.regression.moments import corrected_fit, naive_fit
 from das.inference.statistic import NoisyStatistic
 from das.noise.discrete_gaussian import DiscreteGaussian
@@ -112,17 +113,27 @@ def profile_study(rng: Generator) -> bool:
     return fit.deviance(SLOPE) <= fit.threshold(NOMINAL)
 
 
+def counts_study(rng: Generator) -> bool:
+    """Profile likelihood of one measured count on another, 20 rows, discrete Gaussian noise on both."""
+    x = rng.negative_binomial(2, 2 / 42, 20)
+    y = np.rint(3 + 0.5 * x + rng.normal(size=20) * np.sqrt(16 + (0.1 * x) ** 2))
+    u, v = noise_of(DiscreteGaussian(25)).draw(rng, (2, 20))
+    noise = CountNoise.of(DiscreteGaussian(25))
+    fit = fit_measured_counts(x + u, y + v, noise_x=noise, noise_y=noise)
+    return fit.deviance(0.5) <= fit.threshold(NOMINAL)
+
+
 def chain_study(rng: Generator) -> bool:
-    """Metropolis on the exact likelihood, 10 rows, parameters drawn from the prior."""
-    noise = laplace(2.0)
+    """Metropolis on the exact likelihood, 10 rows, parameters drawn from the prior; Laplace and Gaussian noise."""
+    noise, noise_y = laplace(2.0), gaussian(8.0)
     intercept, slope, log_sigma, log_mu = truth = PRIOR_MEAN + PRIOR_WIDTH * rng.normal(size=4)
     x = rng.poisson(np.exp(log_mu), 10)
     y = intercept + slope * x + rng.normal(0, np.exp(log_sigma), 10)
-    fit = fit_by_likelihood(x + noise.draw(rng, 10), y + noise.draw(rng, 10), noise_x=noise, noise_y=noise)
+    fit = fit_by_likelihood(x + noise.draw(rng, 10), y + noise_y.draw(rng, 10), noise_x=noise, noise_y=noise_y)
     found = regression_posterior(
         fit,
         log_prior=lambda p: -float((((p - PRIOR_MEAN) / PRIOR_WIDTH) ** 2).sum()) / 2,
-        options=ChainOptions(draws=3_000, warmup=1_000, chains=1),
+        options=ChainOptions(draws=3_000, warmup=800, chains=1),
         seed=SeedSequence(int(rng.integers(2**63))),
     )
     low, high = found.interval("slope", NOMINAL)
@@ -150,12 +161,13 @@ class Study(NamedTuple):
 STUDIES: dict[str, Study] = {
     "abc poisson-laplace": Study(abc_study, times=10),
     "enumeration binomial-discrete-gaussian": Study(enumeration_study, times=10),
-    "data augmentation bernoulli-discrete-laplace": Study(augmentation_study, times=3),
-    "mcem poisson-gaussian wald": Study(mcem_study, times=10),
+    "data augmentation bernoulli-discrete-laplace": Study(augmentation_study, times=2),
+    "mcem poisson-gaussian wald": Study(mcem_study, times=4),
     "exact likelihood poisson-laplace, likelihood ratio": Study(ratio_study, times=4),
     "exact likelihood poisson-laplace, both tails": Study(inversion_study, times=10),
     "regression moment correction, 1000 rows": Study(moment_study, times=10),
-    "regression exact likelihood, profile, 10 rows": Study(profile_study, times=4),
+    "regression exact likelihood, profile, 10 rows": Study(profile_study, times=2),
+    "regression of measured counts, profile, 20 rows": Study(counts_study),
     "regression chain, 10 rows": Study(chain_study),
     "regression naive, 1000 rows": Study(naive_study, claims=False),
     "regression exact likelihood, wald, 10 rows": Study(wald_study, claims=False),

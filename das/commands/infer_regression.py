@@ -17,7 +17,7 @@ __all__ = ["METHODS"]
 @click.option("--on", "regressors", multiple=True, help="What explains it; give it once for each regressor.")
 @click.option("--level", help="The geolevel whose geounits are the rows (of a release).")
 @click.option("--noise", "noises", multiple=True, metavar="COLUMN=MECHANISM:PARAMETER", help="Noise of a CSV column.")
-@click.option("--likelihood", is_flag=True, help="Also by exact likelihood: one count, continuous noise (CSV).")
+@click.option("--likelihood", is_flag=True, help="Also by exact likelihood, for one regressor.")
 @click.option("--confidence", type=click.FloatRange(0.5, 0.999), default=0.95, show_default=True)
 @click.option("--page", type=click.Path(path_type=Path), help="Write Gong's example as a page with confidence regions.")
 @as_json
@@ -49,11 +49,13 @@ def regression_(
     if source is None or response is None or not regressors:
         raise UsageError(Problem("regression", "needs a release or file, --response and --on", "see --help"))
     if source.is_dir():
-        if noises or likelihood:
-            raise UsageError(Problem("--noise, --likelihood", "belong to a CSV file", "a release states its own noise"))
+        if noises:
+            raise UsageError(Problem("--noise", "belongs to a CSV file", "a release states its own noise"))
         if level is None:
             raise UsageError(Problem("--level", "is missing", "name the geolevel whose geounits are the rows"))
-        found = regress_release(source, level=level, response=response, on=regressors, confidence=confidence)
+        found = regress_release(
+            source, level=level, response=response, on=regressors, likelihood=likelihood, confidence=confidence
+        )
     else:
         found = regress_csv(
             source, response=response, on=regressors, noises=noises, likelihood=likelihood, confidence=confidence

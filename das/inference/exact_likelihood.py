@@ -116,7 +116,9 @@ def maximum_likelihood(*, statistic: NoisyStatistic, model: Model, confidence: f
     listed = candidates(statistic, model.support)
 
     def log_l(theta: float) -> float:
-        return float(logsumexp(model.log_density(listed.values, np.asarray(theta)) + listed.log_noise))
+        terms = model.log_density(listed.values, np.asarray(theta)) + listed.log_noise
+        peak = float(terms.max())
+        return peak + float(np.log(np.exp(terms - peak).sum())) if np.isfinite(peak) else peak
 
     points = _parameters(model, statistic, float(listed.values[-1]))
     best = int(np.argmax([log_l(float(theta)) for theta in points]))

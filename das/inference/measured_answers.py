@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from das.errors import Problem, UsageError
 from das.inference.statistic import NoisyStatistic
+from das.noise.two_sided import TwoSidedNoise
 from das.plan.load import load
 from das.plan.plan import Measurement, Plan
 from das.schema.schema import Schema
@@ -34,6 +35,10 @@ class Columns:
     covariance: NDArray[np.float64]
     queries: tuple[str, ...]
     """From which measured query each column was taken."""
+    mechanisms: tuple[TwoSidedNoise, ...]
+    """What was added to each answer of a column."""
+    answers: tuple[int, ...]
+    """How many answers a column is the sum of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,8 @@ def measured_columns(folder: Path, *, level: str, answers: Sequence[str]) -> Col
         values=np.column_stack(values),
         covariance=covariance,
         queries=tuple(source.measurement.query.name for source in sources),
+        mechanisms=tuple(source.measurement.mechanism for source in sources),
+        answers=tuple(len(source.answers) for source in sources),
     )
 
 

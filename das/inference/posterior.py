@@ -47,9 +47,13 @@ class Posterior:
         return self.draws[name].reshape(-1)
 
     def interval(self, name: str, confidence: float = 0.95) -> tuple[float, float]:
-        """Equal-tailed interval that holds this share of the draws."""
+        """Equal-tailed interval that holds this share of the posterior.
+
+        Its ends are order statistics (Weibull 1939), between which independent draws leave just this share on average,
+        however few they are; NumPy's default leaves less: 94.8 % of 95 with a thousand draws.
+        """
         tail = (1 - confidence) / 2
-        low, high = np.quantile(self.flat(name), [tail, 1 - tail])
+        low, high = np.quantile(self.flat(name), [tail, 1 - tail], method="weibull")
         return float(low), float(high)
 
     def summary(self, confidence: float = 0.95) -> dict[str, dict[str, float]]:

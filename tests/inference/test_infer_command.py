@@ -15,6 +15,8 @@ from das import cli
 from das.errors import ConfigError, InputError, ProblemsFound, UsageError
 from das.inference.input_file import read_problem
 from das.inference.measured_answers import measured_columns, measured_statistic
+from das.inference.regression.fit import regress_release
+from das.inference.regression.measured_counts import CountNoise, fit_measured_counts
 from das.inference.regression.moments import corrected_fit
 from das.noise.discrete_gaussian import DiscreteGaussian
 from das.release.measurements import table_of_measurements
@@ -149,6 +151,20 @@ class TestRelease:
         fit = corrected_fit(columns.values[:, 1], columns.values[:, 0], noise=variances[1], noise_y=variances[0])
         assert found["corrected"]["coefficients"]["total"]["estimate"] == pytest.approx(fit.coefficients[1])
         assert found["naive"]["rows"] == 60
+
+    def test_exact_likelihood_from_the_noise_that_the_release_states(self, release) -> None:
+        folder, plan, values = release
+        asked = ["infer", "regression", folder, "--level", "block", "--likelihood", "--on", "total", "--response"]
+        found = das(*asked, "grown=minor")["likelihood"]
+        assert found["lower"] < found["slope"] < found["upper"]
+        noise = [CountNoise.of(plan.at("block")[0].mechanism), CountNoise.of(plan.at("block")[1].mechanism, 2)]
+        sums = values[:, 1] + values[:, 3]
+        fit = fit_measured_counts(values[:, 0], sums, noise_x=noise[0], noise_y=noise[1])
+        assert found["slope"] == pytest.approx(float(fit.coefficients[1]))
+        with pytest.raises(UsageError, match="same noise"):
+            regress_release(folder, level="block", response="sex=f", on=["grown=minor"], likelihood=True)
+        with pytest.raises(UsageError, match="one regressor"):
+            regress_release(folder, level="block", response="total", on=["sex=f", "sex=m"], likelihood=True)
 
     def test_a_problem_can_name_a_measurement(self, release, tmp_path: Path) -> None:
         folder, _, values = release

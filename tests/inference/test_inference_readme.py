@@ -34,7 +34,7 @@ def test_the_worked_example_on_a_release(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "page"}
     run(BEFORE, names)
-    assert run(AFTER, names) == 3
+    assert run(AFTER, names) == 4
 
 
 def test_commands_exist() -> None:

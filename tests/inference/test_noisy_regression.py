@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import chi2, laplace, norm, poisson
+from scipy.stats import chi2, laplace, nbinom, norm, poisson
 
 from das.errors import InputError, UsageError
 from das.inference.additive_noise import gaussian, noise_of
@@ -16,9 +16,12 @@ from das.inference.additive_noise import laplace as laplace_noise
 from das.inference.numerical import gradients
 from das.inference.regression.attenuation import Line, attenuated
 from das.inference.regression.likelihood import CountRegression, fit_by_likelihood, normal_laplace_log_density
+from das.inference.regression.measured_counts import CountNoise, MeasuredRegression, fit_measured_counts
 from das.inference.regression.moments import corrected_fit, naive_fit
 from das.inference.regression.page import example, outline, render
+from das.noise.discrete_gaussian import DiscreteGaussian
 from das.noise.discrete_laplace import DiscreteLaplace
+from das.noise.two_sided import TwoSidedNoise
 
 TRUE = Line(intercept=-5.0, slope=4.0, residual_variance=25.0)
 LIMITS = {  # epsilon: reliability, slope, intercept, residual variance (design, inference, section 2)
@@ -214,3 +217,63 @@ class TestPage:
         page = render(found, rows=2_000)
         assert "was refused" in page
         assert page.count("was refused") == 1
+
+
+class TestMeasuredCounts:
+    """The likelihood of one measured count on another, with the noise of releases."""
+
+    @pytest.mark.parametrize(
+        ("mechanism", "answers"),
+        [(DiscreteGaussian(4), 1), (DiscreteGaussian(3), 3), (DiscreteGaussian("1/2"), 1), (DiscreteLaplace(2), 2)],
+    )
+    def test_likelihood_and_gradient_against_a_direct_sum(self, mechanism: TwoSidedNoise, answers: int) -> None:
+        rng = np.random.default_rng(3)
+        noise = CountNoise.of(mechanism, answers)
+        x, y = rng.negative_binomial(2, 2 / 17, 6) + rng.integers(-2, 3, 6), rng.integers(-3, 20, 6)
+        problem = MeasuredRegression.of(x, y, noise_x=noise, noise_y=noise)
+        b0, b1, sigma, mu, size, tau = 1.0, 0.7, 1.5, 12.0, 2.5, 0.1
+        true, response = np.arange(300), np.arange(-150, 200)
+        single = noise_of(mechanism)
+        probability = np.exp(single.log_density(np.arange(-80, 81)))
+        summed = probability
+        for _ in range(answers - 1):
+            summed = np.convolve(summed, probability)
+        law = dict(zip(range(-(len(summed) // 2), len(summed) // 2 + 1), summed, strict=True))
+        spread = np.sqrt(sigma**2 + (tau * true) ** 2)[:, None]
+        away = response - (b0 + b1 * true)[:, None]
+        rounded = norm.cdf((away + 0.5) / spread) - norm.cdf((away - 0.5) / spread)
+        direct = 0.0
+        for a, b in zip(x.tolist(), y.tolist(), strict=True):
+            of_x = np.array([law.get(a - k, 0.0) for k in true.tolist()])
+            of_y = np.array([law.get(b - k, 0.0) for k in response.tolist()])
+            direct += math.log((nbinom.pmf(true, size, size / (size + mu)) * of_x) @ rounded @ of_y)
+        at = np.array([b0, b1, math.log(sigma - 1e-3), math.log(mu), math.log(size), math.log(tau)])
+        value, gradient = problem.with_gradient(at)
+        assert value == pytest.approx(direct, rel=1e-8)
+        numeric = gradients(lambda t: np.array([problem.with_gradient(t)[0]]), at)[0]
+        np.testing.assert_allclose(gradient, numeric, rtol=1e-5, atol=1e-6)
+
+    def test_the_fit_undoes_the_attenuation(self) -> None:
+        rng = np.random.default_rng(4)
+        x = rng.negative_binomial(3, 3 / 23, 150)
+        y = np.rint(2 + 0.5 * x + rng.normal(0, 1, 150) * np.sqrt(4 + (0.1 * x) ** 2))
+        law = noise_of(DiscreteGaussian(100))
+        noise = CountNoise.of(DiscreteGaussian(100))
+        u, v = law.draw(rng, (2, 150))
+        fit = fit_measured_counts(x + u, y + v, noise_x=noise, noise_y=noise)
+        low, high = fit.profile()
+        assert low < 0.5 < high
+        assert naive_fit(x + u, y + v).intervals()[1][1] < 0.5
+        assert fit.mu == pytest.approx(20, abs=4)
+
+    def test_what_cannot_be_summed_is_named(self) -> None:
+        noise = CountNoise.of(DiscreteGaussian(4))
+        many = CountNoise.of(DiscreteLaplace(200))
+        for x, y, on_y, words in (
+            ([1, 2, 3], [1, 2, 3], noise, "four pairs"),
+            ([1, 2, 3, 4.5], [1, 2, 3, 4], noise, "fractions"),
+            ([1, 2, 3, -400], [1, 2, 3, 4], noise, "no count and noise"),
+            (np.arange(900), np.arange(900), many, "moment correction"),
+        ):
+            with pytest.raises(InputError, match=words):
+                fit_measured_counts(x, y, noise_x=noise, noise_y=on_y)

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from das.errors import InputError, Problem
 from das.inference.algorithm import Algorithm, Progress, Seed, at_least, run
 from das.inference.posterior import Posterior
-from das.inference.regression.likelihood import CountRegression, LikelihoodFit
+from das.inference.regression.likelihood import CountRegression
+from das.inference.regression.maximum import LikelihoodFit
 
 __all__ = ["ChainInfo", "ChainOptions", "ChainState", "regression_chain", "regression_posterior"]
 
@@ -71,7 +72,7 @@ def regression_chain(
 
 
 def regression_posterior(
-    fit: LikelihoodFit,
+    fit: LikelihoodFit[CountRegression],
     *,
     log_prior: LogPrior,
     options: ChainOptions | None = None,
