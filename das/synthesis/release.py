@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from das.accounting.conversion import epsilon_upper
@@ -23,14 +22,15 @@ from das.exact import round_up
 from das.plan.settings import exact_rational
 from das.records.number_columns import number_columns
 from das.records.read import read_columns
-from das.release.tables import csv_bytes
 from das.schema.query import Neighbours
-from das.storage.files import json_bytes, make_private, make_public, write_atomically
 from das.storage.single_release import Budget, Charge, SingleRelease, single_release
 from das.synthesis.cost import Spent, rho_for
 from das.synthesis.curator import Curator, Records
 from das.synthesis.gaussian import NumericCurator, fit_gaussian
+from das.synthesis.graphical.model import GraphicalModel
+from das.synthesis.graphical.model_file import MODEL_FILE, model_content
 from das.synthesis.methods import METHODS, synthesise
+from das.synthesis.output import require_new, write_release
 from das.synthesis.settings import INFERRED, SynthSettings, read_settings
 from das.synthesis.stability import StabilityOptions
 
@@ -51,7 +51,8 @@ def release_synthetic(
     config : Path
         The config; paths in it are relative to its folder.
     out : Path
-        A folder that does not exist, or is empty: ``synthetic.csv``, ``synthetic.parquet``, ``privacy.json``.
+        A folder that does not exist, or is empty: ``synthetic.csv``, ``synthetic.parquet``, ``privacy.json``, and
+        ``model.json`` of a graphical model.
     testing_key : str, optional
         Reproducible noise: a test, charged nothing.
     unprotected : bool
@@ -60,8 +61,7 @@ def release_synthetic(
     if method != GAUSSIAN and method not in METHODS:
         raise UsageError(Problem(method, "is not a method", f"there are {', '.join((*METHODS, GAUSSIAN))}"))
     settings = read_settings(config)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(Problem(str(out), "is not an empty folder", "name a new folder with --out"))
+    require_new(out)
     options = _options(method, settings)
     _check_columns(method, settings)
     file = config.resolve().parent / settings.input.file
@@ -86,22 +86,16 @@ def release_synthetic(
         note += f", delta {options.delta} beside it"  # the ledger adds epsilons; this is where the delta is on record
     with single_release(charge, budget, content, note) as release:
         work = _numbers if method == GAUSSIAN else _labels
-        table, spent, more = work(method, settings, file, options, budget, release)
-        privacy = _privacy(method, settings, spent, budget, release) | more
+        table, spent, files = work(method, settings, file, options, budget, release)
+        privacy = _privacy(method, settings, spent, budget, release) | {"rows": table.num_rows}
         private = charge.is_testing and charge.data == "confidential"
-        (make_private if private else make_public)(out)
-        mode = 0o600 if private else 0o644
-        write_atomically(out / "synthetic.csv", csv_bytes(table), mode=mode)
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, compression="zstd")
-        write_atomically(out / "synthetic.parquet", sink.getvalue().to_pybytes(), mode=mode)
-        write_atomically(out / "privacy.json", json_bytes(privacy), mode=mode)
+        write_release(out, table, privacy, private=private, more=files)
     return privacy
 
 
 def _labels(
     method: str, settings: SynthSettings, file: Path, options: Any, budget: Budget, release: SingleRelease
-) -> tuple[pa.Table, Spent, dict[str, Any]]:
+) -> tuple[pa.Table, Spent, dict[str, dict[str, Any]]]:
     labels, codes = encoded(settings, file)
     domain, constraints = settings.domain(labels), settings.constraints(labels)
     constraints.check(domain, settings.privacy.records)
@@ -124,12 +118,13 @@ def _labels(
         name: pa.array(np.array(labels[name], dtype=object)[rows[:, axis]], pa.string())
         for axis, name in enumerate(domain.names)
     }
-    return pa.table(columns), found.spent, {"rows": n}
+    files = {MODEL_FILE: model_content(found.model, labels)} if isinstance(found.model, GraphicalModel) else {}
+    return pa.table(columns), found.spent, files
 
 
 def _numbers(
     method: str, settings: SynthSettings, file: Path, options: Any, budget: Budget, release: SingleRelease
-) -> tuple[pa.Table, Spent, dict[str, Any]]:
+) -> tuple[pa.Table, Spent, dict[str, dict[str, Any]]]:
     if settings.numbers is None:
         raise ConfigError(Problem(method, "needs [numbers] centre and radius"))
     names = list(settings.numbers.centre)
@@ -148,7 +143,7 @@ def _numbers(
     model = fit_gaussian(curator, settings.privacy.records, options)
     n = settings.output.rows or max(1, round(model.total))
     rows = model.rows(n, np.random.default_rng(release.seed("rows")))
-    return pa.table({name: rows[:, k] for k, name in enumerate(names)}), curator.spent, {"rows": n}
+    return pa.table({name: rows[:, k] for k, name in enumerate(names)}), curator.spent, {}
 
 
 def encoded(settings: SynthSettings, file: Path) -> tuple[dict[str, list[str]], NDArray[np.int64]]:

@@ -16,7 +16,7 @@ from das.synthesis.graphical.calibration import calibrate
 from das.synthesis.graphical.junction_tree import JunctionTree
 from das.synthesis.graphical.projection import Axes, Projection, projection
 
-__all__ = ["Dual", "dual_of"]
+__all__ = ["Dual", "dual_of", "log_possible"]
 
 Table = NDArray[np.float64]
 _MEMORY = 20
@@ -128,7 +128,7 @@ def dual_of(
     return Dual(
         total=total,
         tree=tree,
-        masks=tuple(_log_possible(node, domain, constraints) for node in tree.nodes),
+        masks=tuple(log_possible(node, domain, constraints) for node in tree.nodes),
         keys=keys,
         axes=axes,
         possible=possible,
@@ -150,7 +150,8 @@ def _combined(measurements: Sequence[Measurement], domain: Domain) -> dict[tuple
     return {key: (value / weight, 1.0 / weight) for key, (value, weight) in sums.items()}
 
 
-def _log_possible(node: Axes, domain: Domain, constraints: Constraints) -> Table:
+def log_possible(node: Axes, domain: Domain, constraints: Constraints) -> Table:
+    """Return zero for each cell of a node, and minus infinity where it is impossible."""
     names = tuple(domain.names[axis] for axis in node)
     shape = domain.shape_of(names)
     allowed = np.ones(shape, dtype=bool)
