@@ -22,7 +22,7 @@ from das.accounting.small_table.dataspace import TableFacts
 from das.errors import ConfigError, Problem
 from das.noise import DiscreteLaplace
 from das.noise.bernoulli import bernoulli_exp
-from das.noise.interval_arithmetic import enclose_exp_minus
+from das.noise.interval_arithmetic import enclose_exp_minus, is_tabled
 from das.noise.rational import positive_rational
 from das.noise.stream import MAX_POSITIONS, RunKey, Streams
 from das.table.exact_coins import toss_exp
@@ -32,6 +32,8 @@ from das.table.norm_body import NormBody
 __all__ = ["LatticeKNorm", "Trial", "solved_by"]
 
 CHUNK = 1 << 13
+SLOW_CHUNK = 1 << 6
+"""Proposals at a time, and where the noise is so wide that each draw is made one by one."""
 TRIAL_PROPOSALS = 1 << 22
 TRIAL_NORMS = 600
 TRIAL_DRAWS = 3
@@ -137,17 +139,19 @@ class LatticeKNorm:
         copies = 1 + alone.sum(axis=0)  # a solved cell that mirrors one free cell weighs with it
         rest = matrix[~alone.any(axis=1)]
         rate, chunk = self.epsilon / self.body.l1, 0
+        together = CHUNK if is_tabled(self.proposal(1).weights) else SLOW_CHUNK
         while not work.is_over:
-            drawn = np.empty((CHUNK, len(free)), dtype=np.int64)
+            drawn = np.empty((together, len(free)), dtype=np.int64)
             for times in np.unique(copies).tolist():
                 name = ("table", f"{number}.{chunk}.{times}", "k-norm propose", self.name)
                 size = int((copies == times).sum())
-                block = self.proposal(times).draw(streams.bundle([name]), CHUNK * size)
-                drawn[:, copies == times] = block.reshape(CHUNK, size)
+                block = self.proposal(times).draw(streams.bundle([name]), together * size)
+                drawn[:, copies == times] = block.reshape(together, size)
             sizes = np.abs(drawn @ rest.T).sum(axis=1)
             bundle = streams.bundle([("table", f"{number}.{chunk}", "k-norm solve", self.name)])
-            words = bundle.words(np.zeros(CHUNK, dtype=np.intp), np.arange(CHUNK, dtype=np.intp))[:, 0]
-            work.proposals += CHUNK
+            words = bundle.words(np.zeros(together, dtype=np.intp), np.arange(together, dtype=np.intp))[:, 0]
+            work.proposals += together
+            work.tried += CHUNK  # one by one costs as much as a chunk
             for i in np.flatnonzero(words <= self._thresholds(sizes)).tolist():
                 more = bundle.bits(0, MAX_POSITIONS + 1 + i)
                 if toss_exp(int(words[i]), more.take, rate * int(sizes[i])):
@@ -208,9 +212,10 @@ class _Work:
     """How much was tried; a trial stops at its limits, and a release does not."""
 
     proposals: int = 0
+    tried: int = 0
     norms: int = 0
     is_limited: bool = False
 
     @property
     def is_over(self) -> bool:
-        return self.is_limited and (self.proposals >= TRIAL_PROPOSALS or self.norms >= TRIAL_NORMS)
+        return self.is_limited and (self.tried >= TRIAL_PROPOSALS or self.norms >= TRIAL_NORMS)

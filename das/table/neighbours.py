@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from das.accounting.small_table.enumeration import irreducible_moves, net_moves,
 from das.accounting.small_table.margins import two_way_adjacency
 from das.accounting.small_table.plan import secret_pair_moves
 from das.accounting.vacuity import Vacuity, table_vacuity
-from das.errors import ConfigError, NothingToPromise, Problem, ProblemsFound
+from das.errors import ConfigError, NothingToPromise, Problem
 from das.table.class_graph import class_graph
 from das.table.lattice import MoveLattice, equality_rows, move_lattice
 from das.table.lattice_k_norm import solved_by
@@ -32,6 +33,9 @@ ENUMERATED = 2_000
 """Worlds of at most so many tables are enumerated."""
 LARGEST_HULL = 12_000
 """Moves of a hull whose norm is computed by linear programming."""
+
+LARGEST_SEARCH = 25_000
+"""Sets of cells among which those moves are looked for."""
 
 Labels = tuple[int, ...]
 
@@ -79,10 +83,12 @@ class Neighbours:
         if self.is_nested:
             classes = tuple(sorted(classes, key=len, reverse=True))[: self.adjacency + 1]
         elif self.partitions and len({len(cells) > 1 for cells in classes}) == 1:
-            first, second = (np.array(labels) for labels in self.partitions)
-            kept = [set(dict.fromkeys(labels[[cells[0] for cells in classes]].tolist())) for labels in (first, second)]
-            kept = [set(sorted(groups)[: self.adjacency]) for groups in kept]
-            classes = tuple(c for c in classes if first[c[0]] in kept[0] and second[c[0]] in kept[1])
+            places = [tuple(labels[cells[0]] for labels in self.partitions) for cells in classes]
+            groups = [sorted({place[axis] for place in places}) for axis in range(2)]
+            if len(classes) == len(groups[0]) * len(groups[1]):  # a whole grid: its groups are interchangeable
+                first, second = (set(each[: self.adjacency]) for each in groups)
+                pairs = zip(classes, places, strict=True)
+                classes = tuple(cells for cells, (one, two) in pairs if one in first and two in second)
         cells = {cell for group in classes for cell in group[:2]}
         return replace(self.moving, zeros=frozenset(set(range(self.facts.cells)) - cells))
 
@@ -123,6 +129,11 @@ class Neighbours:
             return self.semi, "an upper bound: any change of at most a(t) records"
         return self.irreducible, "an upper bound: any change of records that need each other"
 
+    @property
+    def is_symmetric_body(self) -> bool:
+        """Whether the norm of a representative is that of every move it stands for."""
+        return isinstance(self.body, MaximumNorm) or all(len(cells) == 1 for cells in record_classes(self.moving))
+
     @cached_property
     def tables(self) -> int | None:
         """How many tables agree with the facts, counted up to class totals and splits; None if that takes too long."""
@@ -143,11 +154,10 @@ class Neighbours:
             first, second = self.partitions
             cap = tuple(int(a == first[0] and b == second[0]) for a, b in zip(first, second, strict=True))
             return MaximumNorm(2 * self.adjacency, cap)
-        try:
-            moves = net_moves(self.moving, self.adjacency)
-        except ProblemsFound:
-            moves = np.zeros((LARGEST_HULL + 1, self.facts.cells), dtype=np.int64)
-        if len(moves) > LARGEST_HULL:
+        cells, size = len(self.moving.allowed), self.adjacency
+        too_many = comb(cells + size - 1, size) > LARGEST_SEARCH
+        moves = np.zeros((0, cells), dtype=np.int64) if too_many else net_moves(self.moving, size)
+        if too_many or len(moves) > LARGEST_HULL:
             reason = f"the hull of the moves has more than {LARGEST_HULL:,} corners, too many for its norm"
             raise ConfigError(Problem("k-norm", reason, "use `gaussian`, which is exact at this size"))
         if np.linalg.matrix_rank(moves) < self.lattice.rank:
@@ -285,12 +295,7 @@ def _count(facts: TableFacts) -> int | None:
         return None
     ahead = [1]
     for level in reversed(range(len(graph.cells))):
-        ways = [_splits(len(graph.cells[level]), total) for total in range(graph.tops[level] + 1)]
+        size = len(graph.cells[level])
+        ways = [comb(total + size - 1, size - 1) for total in range(graph.tops[level] + 1)]
         ahead = [sum(ways[amount] * ahead[node] for amount, node in edges) for edges in graph.edges[level]]
     return ahead[0]
-
-
-def _splits(cells: int, total: int) -> int:
-    from math import comb
-
-    return comb(total + cells - 1, cells - 1)
