@@ -17,17 +17,19 @@ from das.schema.query import Neighbours
 from das.synthesis.domain import Constraints, Domain, Invariant, Zero
 from geography.problem_list import nearest
 
-__all__ = ["SynthSettings", "read_settings"]
+__all__ = ["Exact", "InputSection", "Section", "SynthSettings", "read_settings"]
 
 Exact = Annotated[Fraction, BeforeValidator(exact_rational), Field(gt=0)]
 INFERRED = "inferred"
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
+    """A frozen section that refuses unknown keys."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
 
-class InputSection(_Section):
+class InputSection(Section):
     """Which file holds the records, what kind of data they are, and where they are charged."""
 
     file: str
@@ -37,7 +39,7 @@ class InputSection(_Section):
     data: Literal["confidential", "public", "generated"] = "confidential"
 
 
-class PrivacySection(_Section):
+class PrivacySection(Section):
     """The budget: rho, or epsilon with a delta; neighbours; the number of records if it is public."""
 
     rho: Exact | None = None
@@ -47,33 +49,33 @@ class PrivacySection(_Section):
     records: int | None = Field(default=None, ge=1)
 
 
-class ZeroSection(_Section):
+class ZeroSection(Section):
     """A structural zero: labels of some columns that never occur together."""
 
     labels: dict[str, list[str]]
 
 
-class InvariantSection(_Section):
+class InvariantSection(Section):
     """A published marginal: columns in the order of the config, counts nested in that order."""
 
     columns: list[str]
     counts: list[Any]
 
 
-class OutputSection(_Section):
+class OutputSection(Section):
     """How many rows are written; without it, as many as there are records."""
 
     rows: int | None = Field(default=None, ge=1)
 
 
-class NumbersSection(_Section):
+class NumbersSection(Section):
     """For `gaussian`: the public centre of each column, and the radius to which rows are clipped."""
 
     centre: dict[str, float]
     radius: float = Field(gt=0)
 
 
-class SynthSettings(_Section):
+class SynthSettings(Section):
     """A whole config."""
 
     name: str

@@ -1,0 +1,1 @@
+"""One contingency table, released once under public facts: `das table`."""

@@ -1,0 +1,173 @@
+"""`das table`: one table read, charged, drawn once and written, with its statement, its page and its manifest.
+
+The charge is that of `das.storage.single_release`: the ledger knows it before any noise is drawn, and commits it when
+the files are written. Everything public is checked before: config, labels, facts, budget, size of the sampler.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import tomli_w
+from numpy.typing import NDArray
+
+from das.errors import Problem, UsageError
+from das.exact import digest_of
+from das.release.manifest import files_of, versions
+from das.release.tables import csv_bytes
+from das.storage.files import json_bytes, make_private, make_public, write_atomically
+from das.storage.layout import ReleaseFolder
+from das.storage.single_release import Budget, Charge, SingleRelease, single_release
+from das.table.nonnegative import nearest_nonnegative
+from das.table_release.account import account_of
+from das.table_release.data import ConfidentialTable
+from das.table_release.mechanisms import MECHANISMS, TableMechanism, promise_of
+from das.table_release.page import table_page
+from das.table_release.plan import open_table
+from das.table_release.settings import TableSettings
+
+__all__ = ["release_table"]
+
+
+def release_table(
+    config: Path, out: Path, *, testing_key: str | None = None, unprotected: bool = False
+) -> dict[str, Any]:
+    """Release a table and return what ``privacy.json`` says of it.
+
+    Parameters
+    ----------
+    config : Path
+        The config; paths in it are relative to its folder.
+    out : Path
+        A folder that does not exist, or is empty. ``release/`` in it receives ``table.csv``, ``table.parquet``,
+        ``facts.json``, ``config.toml``, ``privacy.json``, ``privacy.html`` and, last, ``manifest.json``.
+    testing_key : str, optional
+        Reproducible noise: a test, charged nothing.
+    unprotected : bool
+        Allow a testing key for confidential data.
+    """
+    started = _now()
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(Problem(str(out), "is not an empty folder", "name a new folder with --out"))
+    settings, file, table, near = open_table(config)
+    promise = promise_of(settings.privacy)
+    mechanism = MECHANISMS[settings.mechanism.name](promise, near)
+    mechanism.prepare()
+    delta = settings.privacy.delta or Fraction(0)
+    account = account_of(table, near, mechanism, settings.secret, delta)
+    framework = "zcdp" if promise.rho is not None else mechanism.framework
+    amount = promise.rho if promise.rho is not None else mechanism.amount
+    charge = Charge(
+        ledger=config.resolve().parent / settings.input.ledger
+        if settings.input.ledger
+        else file.parent / "ledger.sqlite",
+        dataset=settings.input.dataset,
+        total=settings.input.total,
+        files=(file,),
+        testing_key=testing_key,
+        data=settings.input.data,
+        unprotected=unprotected,
+    )
+    content = {"config": settings.model_dump_json(), "noise": mechanism.noise, "facts": table.facts_digest}
+    note = f"table {settings.name} by {mechanism.name}, Semi-DP given its published facts, a(t) = {near.adjacency}"
+    with single_release(charge, Budget(framework, amount), content, note) as release:
+        release.reserve()
+        drawn = mechanism.draw(release.streams, table.counts)
+        conforming = nearest_nonnegative(table.facts, drawn) if settings.mechanism.nonnegative else None
+        statement = _statement(settings, mechanism, release, account, table)
+        folder = ReleaseFolder(out / "release")
+        private = charge.is_testing and charge.data == "confidential"
+        for made in (out, folder.path):
+            (make_private if private else make_public)(made)
+        _write(folder, settings, table, drawn, conforming, statement, mode=0o600 if private else 0o644)
+        manifest = {
+            "plan_digest": release.digest,
+            "facts_digest": table.facts_digest,
+            "config_digest": digest_of(content),
+            "ledger_entry": release.run_id,
+            "versions": versions(),
+            "started": started,
+            "finished": _now(),
+            "outputs": files_of(folder),
+        }
+        write_atomically(folder.manifest, json_bytes(manifest), mode=0o600 if private else 0o644)
+    return statement
+
+
+def _statement(
+    settings: TableSettings,
+    mechanism: TableMechanism,
+    release: SingleRelease,
+    account: dict[str, Any],
+    table: ConfidentialTable,
+) -> dict[str, Any]:
+    """State the promise: what was charged, about whom it is, what is public, and how the counts are to be read."""
+    reading = ["every published total holds exactly in `count`"]
+    if mechanism.name == "conditioning":
+        reading.append("`count` is drawn given that no count is negative, and is not unbiased where counts are small")
+    else:
+        reading.append("`count` is the true count plus noise of mean zero, independent of the data; it may be negative")
+        if settings.mechanism.nonnegative:
+            reading.append(
+                "`nonnegative` is the nearest table without negative counts that keeps every public fact, computed from "
+                "`count` and the facts alone: it costs no privacy, and it is biased where counts are small"
+            )
+    promise = promise_of(settings.privacy)
+    stated = {
+        "name": settings.name,
+        "mechanism": mechanism.name,
+        "noise": mechanism.noise,
+        "status": "proved",
+        "plan_digest": release.digest,
+        "facts_digest": table.facts_digest,
+        "relation": {"unit": "record", "kind": "replace"},
+        "promise": promise.text,
+        "charged": str(release.budget.amount),
+        "framework": release.budget.framework,
+        "condition": "given the public facts, which hold exactly and are not protected",
+        **account,
+        "invariants": [{"about": fact.about} for fact in table.published],
+        "reading": reading,
+        "seeded": release.charge.is_testing,
+    }
+    if release.charge.is_testing:
+        stated["status"] = "a test: the noise can be removed by whoever guesses the testing key"
+    return stated | {"dataset": settings.input.dataset, "run_id": release.run_id}
+
+
+def _write(
+    folder: ReleaseFolder,
+    settings: TableSettings,
+    table: ConfidentialTable,
+    drawn: NDArray[np.int64],
+    conforming: NDArray[np.int64] | None,
+    statement: dict[str, Any],
+    *,
+    mode: int,
+) -> None:
+    names, cells = list(table.labels), table.cells
+    columns = {name: pa.array([cell[k] for cell in cells], pa.string()) for k, name in enumerate(names)}
+    columns["count"] = pa.array(drawn, pa.int64())
+    if conforming is not None:
+        columns["nonnegative"] = pa.array(conforming, pa.int64())
+    made = pa.table(columns)
+    sink = pa.BufferOutputStream()
+    pq.write_table(made, sink, compression="zstd")
+    resolved = settings.model_dump(mode="json", exclude_none=True)
+    facts = table.facts_json()
+    write_atomically(folder.path / "table.csv", csv_bytes(made), mode=mode)
+    write_atomically(folder.path / "table.parquet", sink.getvalue().to_pybytes(), mode=mode)
+    write_atomically(folder.path / "facts.json", json_bytes(facts), mode=mode)
+    write_atomically(folder.config, tomli_w.dumps(resolved).encode(), mode=mode)
+    write_atomically(folder.statement, json_bytes(statement), mode=mode)
+    write_atomically(folder.report, table_page(statement, facts).encode(), mode=mode)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
