@@ -31,7 +31,6 @@ GENERATED = {"docs/reference/keys.md", "docs/reference/options.md", "docs/proofs
 NOT_RUN = {
     r"^bash scripts/": "sets up, builds, or starts a cluster: CI runs each of them",
     r"--runner=(flink|spark)": "needs the cluster: tests/pipeline has it",
-    r"^das (demo|bench)": "has tests of its own, and takes long",
 }
 """Commands that pages show and that are looked up only, with the reason; all others are executed."""
 
@@ -208,6 +207,33 @@ def test_every_key_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     page = reference.keys_page()
     assert "| `rho` | fraction |" in page
     assert "## das query" in reference.options_page()
+
+
+@pytest.mark.slow
+def test_every_column_is_documented(shared_country: Path) -> None:
+    """Columns of a release's files, but for those that a config names: attributes, recodes and answers."""
+    import json
+
+    import pyarrow.parquet as parquet
+
+    page = (ROOT / "docs" / "files.md").read_text(encoding="utf-8")
+    documented = set(re.findall(r"`(\w+)`", page))
+    release = shared_country / "out" / "release"
+    own = {"sex", "age", "grown"}
+    files = list(release.rglob("*.parquet"))
+    assert {file.parent.name for file in files} >= {
+        "tables",
+        "measurements",
+        "estimates",
+        "counts",
+        "facts",
+        "microdata",
+    }
+    columns = {name for file in files for name in parquet.read_schema(file).names if " * " not in name} - own
+    columns |= set(json.loads((release / "manifest.json").read_bytes())) | set(
+        json.loads((release / "privacy.json").read_bytes())
+    )
+    assert columns - documented == set()
 
 
 def completed(words: str, tmp_path: Path) -> list[str]:
