@@ -41,11 +41,18 @@ def demo(out: Path, blocks: int, people: int, as_json: bool, beam: tuple[str, ..
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-def init(folder: Path) -> None:
-    """Write a starter: a config, a tiny population and its geography, ready for ``das run``."""
+@click.option(
+    "--like",
+    default="small-country",
+    show_default=True,
+    metavar="NAME",
+    help="small-country: three levels, sex and age; pl94: a state with the schema and budget of the 2020 Census.",
+)
+def init(folder: Path, like: str) -> None:
+    """Write a starter: a config that explains itself, with a tiny population and its geography."""
     from das.demo.starter import write_starter
 
-    config = write_starter(folder)
+    config = write_starter(folder, like)
     click.echo(f"wrote {config}\nnext: das check {config} && das run {config} --out {folder / 'out'}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from fractions import Fraction
@@ -68,6 +69,29 @@ def test_init_writes_what_check_accepts(run: Run, tmp_path: Path) -> None:
     again = run("init", folder)
     assert again.code == 2
     assert "is already there; name another folder" in again.stderr
+
+
+def test_init_like_another_example(run: Run, tmp_path: Path) -> None:
+    assert run("init", tmp_path / "state", "--like", "pl94").code == 0
+    found = json.loads(run("check", tmp_path / "state" / "config.toml", "--json").stdout)
+    assert found["ok"] is True
+    assert found["geounits"]["state"] == 1
+    assert found["geounits"]["block"] == 400
+    wrong = run("init", tmp_path / "other", "--like", "p194")
+    assert wrong.code == 2
+    assert "'p194' is not a starter; say small-country or pl94" in wrong.stderr
+    assert not (tmp_path / "other").exists()
+
+
+def test_every_section_and_key_of_a_starter_is_explained() -> None:
+    """A comment stands in each section, and beside or above what is not plain from its name."""
+    from das.demo.starter import PL94, STARTER
+
+    for text in (STARTER, PL94):
+        sections = re.split(r"^(?=\[)", text, flags=re.MULTILINE)[1:]
+        headings = {re.match(r"\[+[\w.]+", section).group() for section in sections}
+        explained = {re.match(r"\[+[\w.]+", section).group() for section in sections if "#" in section}
+        assert headings - explained <= {"[release", "[[invariant", "[output"}
 
 
 def test_plan_reads_no_record(run: Run, config: Path) -> None:
