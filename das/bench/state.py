@@ -10,12 +10,11 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import process_time
 from typing import Any
 
+from das.bench.process_tree import ProcessTree
 from das.demo.starter import write_demo
 from das.plan.load import load
 from das.plan.plan import numbers_per_unit
@@ -35,8 +34,9 @@ def rows(*, blocks: int = BLOCKS, options: Sequence[str] = ()) -> dict[str, Any]
     """Run the state and return one object: what ``das bench state --json`` prints.
 
     The redistricting schema and budget, full information, integer counts, all invariants and bounds. Seconds are wall
-    time, those of the stages add up to the whole; ``cpu_seconds`` are this process's, which other work on the machine
-    disturbs less. Peaks are of this process's resident memory: workers in other processes have theirs.
+    time, those of the stages add up to the whole; ``cpu_seconds`` are those of this process, of the one behind the wall
+    and of all workers, which other work on the machine disturbs less. A peak is the resident memory of the one process
+    that has most.
 
     Parameters
     ----------
@@ -49,9 +49,11 @@ def rows(*, blocks: int = BLOCKS, options: Sequence[str] = ()) -> dict[str, Any]
         out = Path(folder) / "out"
         people = PEOPLE_PER_BLOCK * blocks
         plan = load(write_demo(out, blocks=blocks, people=people))
-        recorder = _StageRecorder(_workers(options))
         load_before = os.getloadavg()[0]
-        find_runner().run(plan, out, options=options, testing_key="das bench state", stopwatch=recorder.ended)
+        workers = _workers(options)
+        with ProcessTree(followed=workers > 1) as tree:  # workers end with each stage; a thread forbids to fork
+            recorder = _StageRecorder(workers, tree)
+            find_runner().run(plan, out, options=options, testing_key="das bench state", stopwatch=recorder.ended)
         release = Layout(out).release
         spine = Spine.load(release.facts / "spine.parquet")
         disk = sum(path.stat().st_size for path in release.path.rglob("*") if path.is_file())
@@ -89,15 +91,13 @@ def _workers(options: Sequence[str]) -> int:
 class _StageRecorder:
     """Records the time and memory of each stage when it has ended."""
 
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
+    def __init__(self, workers: int, tree: ProcessTree) -> None:
+        self.workers, self._tree, self._cpu = workers, tree, 0.0
         self.stages: dict[str, dict[str, Any]] = {}
-        self._cpu = process_time()
-        _reset_peak()
 
     def ended(self, time: StageTime) -> None:
         """Record a stage."""
-        cpu = process_time()
+        cpu = self._tree.cpu_seconds()
         steps = {
             name: {"calls": step.calls, "seconds": step.seconds, "cpu_seconds": step.cpu_seconds}
             for name, step in time.steps.items()
@@ -109,21 +109,7 @@ class _StageRecorder:
             "cpu_seconds": cpu - self._cpu,
             "beam_seconds": beam,
             "beam_share": beam / time.seconds,
-            "peak_gb": _peak_bytes() / GB,
+            "peak_gb": self._tree.take_peak_bytes() / GB,
             "steps": steps,
         }
         self._cpu = cpu
-        _reset_peak()
-
-
-def _peak_bytes() -> int:
-    """Largest resident memory of this process since it was last reset, from Linux."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return 1024 * int(line.split()[1])
-    return 0
-
-
-def _reset_peak() -> None:
-    with suppress(OSError):  # where it is not allowed, peaks are those since the beginning
-        Path("/proc/self/clear_refs").write_text("5")

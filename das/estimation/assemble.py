@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from das.estimation.linear.basis import Basis
 from das.estimation.linear.blue import Exact, LinearEstimate, condition, distance, pool, update
-from das.estimation.linear.exact_zeros import condition_on_zeros, known_zeros
+from das.estimation.linear.exact_zeros import condition_alike, condition_on_zeros, known_zeros
 from das.estimation.prior.sparse_cells import add_sharing_prior, add_size_prior
 from das.estimation.prior.totals import penalise_totals
 from das.estimation.problem import FamilyProblem, Measured, Quadratic
@@ -60,6 +60,12 @@ class Family:
     def linear_estimate(self) -> LinearEstimate:
         """Best linear unbiased estimates of the children from their own level and all levels below."""
         return self._conditioned(self.measured, self._exact(), self._zeros(), self.below)
+
+    def estimate_alike(self) -> LinearEstimate:
+        """The same; of leaves with kinds: those with the same known zeros share one covariance."""
+        if self.below is not None or self._exact():
+            return self.linear_estimate()
+        return condition_alike(self.basis, self._updated(self.measured, (), self.children, None), self._zeros())
 
     def pooled(self) -> LinearEstimate:
         """Linear estimate of the parent as the sum of its children.
@@ -143,5 +149,10 @@ class Family:
         below: LinearEstimate | None,
     ) -> LinearEstimate:
         """Update with measurements, then condition on exact answers, then on known zeros."""
-        known = update(self.basis, measured, below, len(zeros), f"strategy.queries.{self.level}")
-        return condition_on_zeros(self.basis, condition(self.basis, known, exact), zeros)
+        return condition_on_zeros(self.basis, self._updated(measured, exact, len(zeros), below), zeros)
+
+    def _updated(
+        self, measured: tuple[Measured, ...], exact: tuple[Exact, ...], units: int, below: LinearEstimate | None
+    ) -> LinearEstimate:
+        known = update(self.basis, measured, below, units, f"strategy.queries.{self.level}")
+        return condition(self.basis, known, exact)

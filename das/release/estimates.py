@@ -23,16 +23,16 @@ def table_of_estimates(
     """
     queries = [m.query for m in plan.at(level)]
     cells = basis.to_cells(known.mean)
-    # Units that share a covariance, as all leaves of a family do, share their deviations.
-    kinds, kind_of = _kinds(known)
     largest = max(float(np.abs(block).max()) for block in known.covariance)
     estimates, deviations = [], []
     for query in queries:
         estimates.append(query.answer(cells))
-        variances = basis.variances(query, [block[kinds] for block in known.covariance])
+        variances = basis.variances(query, known.covariance)
         # What is known exactly has no deviation; rounding leaves traces of its cells' variances.
         exact = variances <= RELATIVE_ZERO * largest * (plan.schema.size / query.size)
-        deviations.append(np.sqrt(np.where(exact, 0.0, variances)).astype(np.float32)[kind_of])
+        deviation = np.sqrt(np.where(exact, 0.0, variances)).astype(np.float32)
+        # Geounits that share a covariance, as leaves do, share their deviations.
+        deviations.append(deviation if known.kind_of is None else deviation[known.kind_of])
     sizes = np.array([query.size for query in queries], dtype=np.int64)
     offsets = pa.array(np.append(0, np.cumsum(np.tile(sizes, len(geocodes)))).astype(np.int64))
     lists = {
@@ -48,10 +48,3 @@ def table_of_estimates(
             **{name: column.cast(pa.list_(pa.float32())) for name, column in lists.items()},
         }
     )
-
-
-def _kinds(known: LinearEstimate) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """First geounit of each different covariance, and which one each geounit has."""
-    flat = np.concatenate([block.reshape(len(known.mean), -1) for block in known.covariance], axis=1)
-    _, first, kind = np.unique(flat, axis=0, return_index=True, return_inverse=True)
-    return first.astype(np.int64), kind.reshape(-1).astype(np.int64)

@@ -122,6 +122,25 @@ class Query:
         """Give each cell the value of the answer that it counts towards: the transpose of :meth:`answer`."""
         return values[..., self.index]
 
+    def aligned(self, values: NDArray[Number]) -> NDArray[Number]:
+        """Lay answers out along the schema's attributes, one entry where an attribute is summed out.
+
+        They broadcast against histograms of the schema's shape, so that what :meth:`adjoint` gives is added without
+        being written out.
+
+        Examples
+        --------
+        >>> from das.schema.schema import Attribute
+        >>> schema = Schema((Attribute("sex", ("f", "m")), Attribute("age", ("0-17", "18-64", "65+"))))
+        >>> parse_query(schema, "sex").aligned(np.array([[6, 15]])).tolist()
+        [[[6], [15]]]
+        """
+        out = values.reshape(*values.shape[:-1], *self.shape)
+        for at, factor in enumerate(self.factors):
+            if not factor.is_everything and not factor.is_identity:
+                out = out.take(factor.group_of, axis=values.ndim - 1 + at)
+        return out
+
     def refines(self, other: Query) -> bool:
         """Whether each answer of ``other`` is a sum of answers of this query."""
         for fine, coarse in zip(self.factors, other.factors, strict=True):

@@ -154,7 +154,7 @@ class EstimateShard(FamiliesOfShard):
                 if parent not in above:
                     raise self.unmet(parent)
                 counts, of_parent = above[parent]
-                linear = family.linear_estimate() if self.work.full else None
+                linear = family.estimate_alike() if self.work.full else None
                 names = tuple(geocodes[first : first + family.children].tolist())
                 starts.append(first)
                 problems.append(family.problem(names, counts, linear, settings.prior))

@@ -9,6 +9,7 @@ the basis of :mod:`das.estimation.linear.basis`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,9 +26,10 @@ __all__ = [
     "LinearEstimate",
     "condition",
     "distance",
-    "exact_share",
     "pool",
+    "pseudo_inverse_for",
     "pseudo_inverses",
+    "rows_apart",
     "update",
     "update_from_parent",
 ]
@@ -40,11 +42,28 @@ RELATIVE_ZERO = 1e-11
 class LinearEstimate:
     """Best linear unbiased estimates of some geounits, as coefficients of a basis, and their covariance by block.
 
-    The first axis of ``mean`` and of each block runs over the geounits.
+    The first axis of ``mean`` runs over the geounits, and so does that of each block. Only where geounits share few
+    covariances, as leaves do, a block has a row for each kind of geounit, and ``kind_of`` says which is whose.
     """
 
     mean: Floats  # geounits x cells
-    covariance: Blocks  # each geounits x size x size
+    covariance: Blocks  # each geounits x size x size; with kinds, kinds x size x size
+    kind_of: NDArray[np.int64] | None = None
+
+    def each(self) -> LinearEstimate:
+        """The same with a covariance for each geounit."""
+        if self.kind_of is None:
+            return self
+        units, kinds = len(self.mean), self.kind_of
+        return LinearEstimate(
+            self.mean,
+            [
+                np.broadcast_to(block, (units, *block.shape[1:]))
+                if len(block) == 1 and block.flags.c_contiguous
+                else rows_apart(block, kinds)
+                for block in self.covariance
+            ],
+        )
 
     def unit(self, index: int) -> LinearEstimate:
         """The estimate of one geounit, as an array of one."""
@@ -52,7 +71,8 @@ class LinearEstimate:
 
     def units(self, rows: slice) -> LinearEstimate:
         """The estimates of some of the geounits."""
-        return LinearEstimate(self.mean[rows], [block[rows] for block in self.covariance])
+        blocks = self.each().covariance
+        return LinearEstimate(self.mean[rows], [block[rows] for block in blocks])
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +92,11 @@ def update(
     V = (I + S M)^-1 S and m = s + V (h - M s), which needs neither S nor M to be invertible. Leaves have no children:
     V = M^-1.
     """
-    weighted: Floats = np.zeros((units, basis.schema.size))
+    weighted: Floats = np.zeros((units, *basis.schema.shape))
     for noisy in measured:
-        weighted += noisy.query.adjoint(np.asarray(noisy.values, dtype=np.int64)) / noisy.variance
+        weighted += noisy.query.aligned(np.asarray(noisy.values, dtype=np.int64) / noisy.variance)
     queries = [(noisy.query, 1.0 / noisy.variance) for noisy in measured]
-    vector = basis.to_coefficients(weighted)
+    vector = basis.to_coefficients(weighted.reshape(units, basis.schema.size))
     if below is None:
         alone = basis.inverse_information(queries)
         if alone is None:
@@ -114,6 +134,7 @@ def condition(basis: Basis, known: LinearEstimate, facts: tuple[Exact, ...]) -> 
 
 def pool(known: LinearEstimate) -> LinearEstimate:
     """Sum of siblings: an estimate of their parent."""
+    known = known.each()
     return LinearEstimate(
         known.mean.sum(axis=0, keepdims=True), [block.sum(axis=0, keepdims=True) for block in known.covariance]
     )
@@ -125,15 +146,16 @@ def update_from_parent(basis: Basis, children: LinearEstimate, parent: LinearEst
     With S the sum of the children's covariances V and A = V S^+:
     b = m + A (b_parent - sum of m) and T = V - A V + A T_parent A'.
     """
-    total = pool(children)
+    total, kind_of = pool(children), children.kind_of
     innovation = parent.mean - total.mean
     mean, covariance, zero = children.mean.copy(), [], _zero(total.covariance)
     blocks = zip(basis.where, children.covariance, total.covariance, parent.covariance, strict=True)
     for where, own, sum_, above in blocks:
         share = own @ _pseudo_inverse(sum_, zero)
-        mean[:, where] += innovation[:, where] @ _transposed(share)
+        step = innovation[:, where] @ _transposed(share)
+        mean[:, where] += step if kind_of is None else step[kind_of]
         covariance.append(_symmetric(own - share @ own + share @ above @ _transposed(share)))
-    return LinearEstimate(mean, covariance)
+    return LinearEstimate(mean, covariance, kind_of)
 
 
 def distance(basis: Basis, known: LinearEstimate, cells: NDArray[np.int64]) -> Quadratic:
@@ -167,15 +189,26 @@ def distance(basis: Basis, known: LinearEstimate, cells: NDArray[np.int64]) -> Q
     )
 
 
-def exact_share(covariance: Blocks, own: Floats, across: Floats) -> Floats:
-    """Regression coefficients on entries that are known exactly: pseudo-inverse of ``own`` times ``across``."""
-    return np.asarray(_pseudo_inverse(own, _zero(covariance)) @ across)
+def pseudo_inverse_for(covariance: Blocks) -> Callable[[Floats], Floats]:
+    """Pseudo-inverse of parts of a covariance, on whose scale variances count as zero."""
+    zero = _zero(covariance)
+    return lambda blocks: _pseudo_inverse(blocks, zero)
 
 
 def pseudo_inverses(covariance: Blocks) -> Blocks:
     """Pseudo-inverses of covariances: exactly known directions are mapped to zero."""
     zero = _zero(covariance)
     return [_pseudo_inverse(block, zero) for block in covariance]
+
+
+def rows_apart(block: Floats, rows: NDArray[np.int64]) -> Floats:
+    """Some rows of a block, entry by entry beside one another in memory.
+
+    So NumPy lays out a covariance that was repeated for each geounit. The order of its sums follows the layout, and
+    with it the last bits of what is released.
+    """
+    several = rows if len(rows) > 1 else np.repeat(rows, 2)
+    return np.moveaxis(np.moveaxis(block, 0, -1).take(several, axis=-1), -1, 0)[: len(rows)]
 
 
 def _zero(covariance: Blocks) -> float:

@@ -269,10 +269,11 @@ def _update(
 
 def _weighted(basis: Basis, answers: Sequence[tuple[Query, NDArray[np.float64]]], units: int) -> Floats:
     """Coefficients of the tables that give each cell the sum of the answers that it counts towards."""
-    total = np.zeros((units, basis.schema.size))
+    total = np.zeros((units, *basis.schema.shape))
     for query, values in answers:
-        total += values[..., query.index]
-    return basis.to_coefficients(total) if len(answers) else total
+        total += query.aligned(values)
+    flat = total.reshape(units, basis.schema.size)
+    return basis.to_coefficients(flat) if len(answers) else flat
 
 
 def _children(spine: Spine, level: str, kind_of: Indices, kinds: int) -> Indices:

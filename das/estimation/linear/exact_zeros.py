@@ -10,16 +10,18 @@ Structural zeros are the same everywhere, so they are conditioned on in the leav
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-from das.estimation.linear.basis import Basis
-from das.estimation.linear.blue import LinearEstimate, exact_share
+from das.estimation.linear.basis import Basis, Floats
+from das.estimation.linear.blue import LinearEstimate, pseudo_inverse_for, rows_apart
 from das.schema.limits import Limits
 
-__all__ = ["condition_on_zeros", "inside_classes", "known_zeros"]
+__all__ = ["condition_alike", "condition_on_zeros", "inside_classes", "known_zeros"]
+
+Indices = NDArray[np.int64]
 
 
 def known_zeros(basis: Basis, limits: Iterable[Limits], units: int) -> NDArray[np.bool_]:
@@ -60,29 +62,79 @@ def condition_on_zeros(basis: Basis, known: LinearEstimate, empty: NDArray[np.bo
     """
     if not empty.any():
         return known
-    mean, covariance = known.mean.copy(), [np.array(block) for block in known.covariance]
+    if all(block.strides[0] == 0 for block in known.covariance):
+        return condition_alike(basis, known, empty).each()
+    mean, covariance, inverse = (
+        known.mean.copy(),
+        [np.array(block) for block in known.covariance],
+        pseudo_inverse_for(known.covariance),
+    )
+    for _, units, parts in _patterns(basis, empty):
+        for old, block, (where, e, f) in zip(known.covariance, covariance, parts, strict=True):
+            if len(e):
+                own = old[units]
+                share = _moved_mean(mean, units, where, e, f, own, inverse)
+                block[units] = 0.0
+                block[np.ix_(units, f, f)] = _left(own, e, f, share)
+    return LinearEstimate(mean, covariance)
+
+
+def condition_alike(basis: Basis, known: LinearEstimate, empty: NDArray[np.bool_]) -> LinearEstimate:
+    """Condition geounits that all have the first one's covariance, as leaves do: those with the same zeros stay alike.
+
+    What is common to a pattern of zeros is worked out once; the covariance has a row for each pattern.
+    """
+    patterns, pattern_of = np.unique(empty, axis=0, return_inverse=True)
+    kind_of = pattern_of.reshape(-1).astype(np.int64)
+    mean, inverse = known.mean.copy(), pseudo_inverse_for(known.covariance)
+    covariance = [rows_apart(block[:1], np.zeros(len(patterns), np.int64)) for block in known.covariance]
+    for number, units, parts in _patterns(basis, empty):
+        for old, block, (where, e, f) in zip(known.covariance, covariance, parts, strict=True):
+            if len(e):
+                own = old[:1]
+                share = _moved_mean(mean, units, where, e, f, own, inverse)
+                block[number] = 0.0
+                block[np.ix_([number], f, f)] = _left(own, e, f, share)
+    if len(kind_of) == 1 or not empty.any():
+        covariance = [np.ascontiguousarray(block) for block in covariance]
+    return LinearEstimate(mean, covariance, kind_of)
+
+
+def _patterns(
+    basis: Basis, empty: NDArray[np.bool_]
+) -> Iterator[tuple[int, Indices, list[tuple[Indices, Indices, Indices]]]]:
+    """Each pattern with any zero, the geounits that have it, and for each kind of block where it is, E and F."""
     patterns, pattern_of = np.unique(empty, axis=0, return_inverse=True)
     for number, pattern in enumerate(patterns):
-        if not pattern.any():
-            continue
-        units = np.flatnonzero(pattern_of.reshape(-1) == number)
-        parts = zip(known.covariance, covariance, basis.where, inside_classes(basis, pattern), strict=True)
-        for old, block, where, gone in parts:
-            e, f = np.flatnonzero(gone), np.flatnonzero(~gone)
-            if not len(e):
-                continue
-            # Leaves share one covariance: what is common to a pattern is worked out once.
-            own = old[:1] if old.strides[0] == 0 else old[units]
-            share = exact_share(known.covariance, own[:, e[:, None], e], own[:, e[:, None], f])
-            at = np.ix_(units, where.reshape(-1))
-            here = mean[at].reshape(len(units), *where.shape)
-            here[..., f] -= here[..., e] @ share
-            here[..., e] = 0.0
-            mean[at] = here.reshape(len(units), -1)
-            left = own[:, f[:, None], f] - own[:, f[:, None], e] @ share
-            block[units] = 0.0
-            block[np.ix_(units, f, f)] = (left + np.swapaxes(left, -1, -2)) / 2
-    return LinearEstimate(mean, covariance)
+        if pattern.any():
+            gone = zip(basis.where, inside_classes(basis, pattern), strict=True)
+            parts = [(where, np.flatnonzero(inside), np.flatnonzero(~inside)) for where, inside in gone]
+            yield number, np.flatnonzero(pattern_of.reshape(-1) == number), parts
+
+
+def _moved_mean(
+    mean: Floats,
+    units: Indices,
+    where: Indices,
+    e: Indices,
+    f: Indices,
+    own: Floats,
+    inverse: Callable[[Floats], Floats],
+) -> Floats:
+    """Move the means of some geounits in place, and return V_EE^+ V_EF."""
+    share = inverse(own[:, e[:, None], e]) @ own[:, e[:, None], f]
+    at = np.ix_(units, where.reshape(-1))
+    here = mean[at].reshape(len(units), *where.shape)
+    here[..., f] -= here[..., e] @ share
+    here[..., e] = 0.0
+    mean[at] = here.reshape(len(units), -1)
+    return share
+
+
+def _left(own: Floats, e: Indices, f: Indices, share: Floats) -> Floats:
+    """V_FF less what the zeros explain."""
+    left = own[:, f[:, None], f] - own[:, f[:, None], e] @ share
+    return np.asarray((left + np.swapaxes(left, -1, -2)) / 2)
 
 
 def inside_classes(basis: Basis, pattern: NDArray[np.bool_]) -> Iterable[NDArray[np.bool_]]:
