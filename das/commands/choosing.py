@@ -45,4 +45,53 @@ def generate_(config: Path, out: Path, margins: Path | None, seed: int, as_json:
     )
 
 
-COMMANDS: tuple[click.Command, ...] = (generate_,)
+@click.command("tune")
+@config_file
+@click.option("--targets", type=readable, required=True, help="What accuracy is wanted (TOML).")
+@click.option("--out", type=click.Path(path_type=Path), help="Write the tuned config, which `das plan` loads.")
+@click.option("--html", type=click.Path(path_type=Path), help="Write the trade-off curves as a page.")
+@click.option(
+    "--generated", "data", flag_value="generated", default="generated", help="Try on generated people.  [default]"
+)
+@click.option(
+    "--public", "data", flag_value="public", help="Try on the config's own data, which it declares to be public."
+)
+@click.option("--margins", type=readable, help="Public totals and marginals of the generated people (CSV).")
+@click.option("--seed", type=click.IntRange(min=0), default=2020, show_default=True, help="Of people and noise.")
+@click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Simulations of each plan.")
+@click.option("--leaves", type=click.IntRange(min=1), help="At most so many leaves are simulated.")
+@as_json
+def tune_(
+    config: Path,
+    targets: Path,
+    out: Path | None,
+    html: Path | None,
+    data: str,
+    margins: Path | None,
+    seed: int,
+    runs: int,
+    leaves: int | None,
+    as_json: bool,
+) -> None:
+    """Find the shares that meet accuracy targets with the least budget; confidential data are never read."""
+    from das.evaluation.country import country_of, generate_country
+    from das.evaluation.tuning import read_targets, tune
+    from das.evaluation.tuning.page import render_tuned
+    from das.evaluation.tuning.text import tuned_config, tuned_json, tuned_text, where_of
+    from das.report.progress import progress_on_stderr
+
+    plan = load_plan(config)
+    wanted = read_targets(targets, plan)
+    country = country_of(plan) if data == "public" else generate_country(plan, seed, leaves, margins)
+    with progress_on_stderr() as progress:
+        found = tune(plan, wanted, country, seed=seed, runs=runs, progress=progress)
+    where, written = where_of(found, data, runs), []
+    for path, text in ((out, tuned_config), (html, render_tuned)):
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text(found.tuned.plan, path) if text is tuned_config else text(found, where))
+            written.append(path)
+    print_json(tuned_json(found, where)) if as_json else click.echo(tuned_text(found, where, written))
+
+
+COMMANDS: tuple[click.Command, ...] = (generate_, tune_)

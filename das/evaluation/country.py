@@ -7,6 +7,7 @@ invariants are counted from them.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from das.demo.anywhere import populate
 from das.demo.margins import read_margins
 from das.errors import Problem, UsageError
+from das.evaluation.repeat import World, for_testing
 from das.facts.collect import facts_of, require_agreement
 from das.facts.fact import Declared, Fact, Facts, limits_of
 from das.plan.geography import spine_of
@@ -27,7 +29,7 @@ from das.schema.limits import NO_LIMIT
 from das.schema.query import Query
 from geography import Spine
 
-__all__ = ["Country", "answers_of", "generate_country", "whole_country_fits", "with_generated", "within"]
+__all__ = ["Country", "answers_of", "country_of", "generate_country", "whole_country_fits", "with_generated", "within"]
 
 MOST_CELLS, MOST_LEAVES = 400_000, 2_000
 """Cells of all leaves together, and leaves: a draw of so many takes about a second."""
@@ -109,6 +111,31 @@ def generate_country(plan: Plan, seed: int, leaves: int | None = None, margins: 
         declared.append(Declared(invariant.level, fact, invariant.reason, shown=False))
     facts = require_agreement(tuple(declared), spine) if declared else {}
     return Country(spine=spine, cells=cells, facts=facts, whole=len(whole.leaves))
+
+
+def country_of(plan: Plan) -> Country:
+    """Return a country of the config's own data, which it must declare to be public or generated.
+
+    Raises
+    ------
+    UsageError
+        The data are confidential, or do not fit in memory.
+    """
+    if plan.settings.input.data == "confidential":
+        reason = "the config does not declare them to be public or generated, and what depends on them is not protected"
+        raise UsageError(Problem("the data", reason, "leave --public out: people are then generated"))
+    leaves = whole_country_fits(plan)
+    with tempfile.TemporaryDirectory(prefix="das-country-") as folder:
+        testing = for_testing(plan, Path(folder) / "ledger.sqlite")
+        world = World.tabulate({"": testing}, Path(folder), ())
+    counts = world.truth[plan.levels[-1]]
+    cells = np.zeros((leaves, plan.schema.size), dtype=np.int64)
+    cells[counts.unit, counts.cell] = counts.count
+
+    def true(level: str, query: Query) -> NDArray[np.int64]:
+        return answers_of(world.spine, cells, level, query)
+
+    return Country(spine=world.spine, cells=cells, facts=facts_of(plan, world.spine, true), whole=leaves)
 
 
 def whole_country_fits(plan: Plan) -> int:
