@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import click
 
-from das.commands import accuracy, audit, infer, inspecting, planning, query, release, synth, table
+from das.commands import accuracy, audit, choosing, infer, inspecting, planning, query, release, synth, table
 from das.errors import Interrupted, Problem, ProblemsFound, UsageError
 
 __all__ = ["main"]
@@ -99,6 +99,6 @@ def das(debug: bool) -> None:
     """Publish counts of people under differential privacy: for each place of a hierarchy, with a privacy statement."""
 
 
-for _group in (planning, release, inspecting, query, infer, accuracy, audit, synth, table):
+for _group in (planning, choosing, release, inspecting, query, infer, accuracy, audit, synth, table):
     for _command in _group.COMMANDS:
         das.add_command(_command)

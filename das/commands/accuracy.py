@@ -31,17 +31,47 @@ def evaluate_(folder: Path, as_json: bool) -> None:
 @click.option(
     "--information", multiple=True, type=click.Choice(["full", "level"]), help="Compare these; give it twice."
 )
+@click.option(
+    "--generated", "data", flag_value="generated", default="generated", help="On generated people.  [default]"
+)
+@click.option("--public", "data", flag_value="public", help="On the config's own data, declared public or generated.")
+@click.option(
+    "--confidential", "data", flag_value="confidential", help="On confidential data: the result is as confidential."
+)
+@click.option(
+    "--margins", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Of the generated people."
+)
+@click.option("--seed", type=click.IntRange(min=0), default=2020, show_default=True, help="Of the generated people.")
+@click.option("--workers", type=click.IntRange(min=1), help="Runs at once.  [default: one for each core]")
+@click.option("--out", type=click.Path(path_type=Path), help="Keep finished runs here: the same command continues.")
 @as_json
-def simulate_(configs: tuple[Path, ...], runs: int, information: tuple[str, ...], as_json: bool) -> None:
-    """Repeat a release on data that need no protection, and measure its accuracy; several configs are compared."""
+def simulate_(
+    configs: tuple[Path, ...],
+    runs: int,
+    information: tuple[str, ...],
+    data: str,
+    margins: Path | None,
+    seed: int,
+    workers: int | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Repeat a release and measure its accuracy, on generated people unless told otherwise; configs are compared."""
+    from das.evaluation.finished_runs import all_cores
     from das.evaluation.simulate import compare, comparison_text
+    from das.evaluation.simulated_people import people_of
     from das.report.progress import progress_on_stderr
 
     plans = {str(path): load_plan(path) for path in configs}
-    if information:
-        plans = {f"{name}, {kind}": plan.with_information(kind) for name, plan in plans.items() for kind in information}
-    with TemporaryDirectory(prefix="das-simulate-") as workdir, progress_on_stderr() as progress:
-        found = compare(plans, runs, workdir=Path(workdir), progress=progress)
+    with TemporaryDirectory(prefix="das-simulate-") as temporary, progress_on_stderr() as progress:
+        workdir = Path(temporary)
+        plans, words = people_of(plans, data, out or workdir, seed=seed, margins=margins)
+        if information:
+            several = [(name, plan, kind) for name, plan in plans.items() for kind in information]
+            plans = {f"{name}, {kind}": plan.with_information(kind) for name, plan, kind in several}
+        how = {"progress": progress, "workers": workers or all_cores(), "keep": out, "people": words}
+        found = compare(plans, runs, workdir=workdir, **how)
+    found |= {"data": data}
     print_json(found) if as_json else click.echo(comparison_text(found))
 
 

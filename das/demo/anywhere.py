@@ -3,16 +3,21 @@
 Only public structure is used: labels, structural zeros and the list of geounits. The redistricting schema over four
 levels or more gets the people of the generated state (:mod:`das.demo.people`). Any other schema gets simpler ones. A
 third of the leaves is empty. Each attribute is drawn on its own, its first labels are the most common, more so the
-more labels there are, and neighbours are alike. None of this has a source.
+more labels there are, and neighbours are alike. None of this has a source, unless public margins are given
+(:mod:`das.demo.margins`): then the people have exactly these.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
+from das.demo.fit import fitted
 from das.demo.geography import Land
+from das.demo.margins import Margin
 from das.demo.people import EMPTY_SHARE, settle
 from das.demo.population import AXES
 from das.schema.schema import Schema
@@ -26,8 +31,21 @@ PEOPLE_PER_LEAF = 40
 SIZE_SPREAD, LABEL_SPREAD = 1.0, 0.4  # of log size of a leaf, and of log weight of a label at each level
 
 
-def populate(schema: Schema, spine: Spine, seed: int, people: int | None = None) -> NDArray[np.int64]:
+def populate(
+    schema: Schema, spine: Spine, seed: int, people: int | None = None, margins: Sequence[Margin] = ()
+) -> NDArray[np.int64]:
     """Generate the people of every leaf: counts, leaves x cells; the same arguments give the same people.
+
+    Parameters
+    ----------
+    schema, spine
+        What is counted, and where.
+    seed : int
+        Which of the many such populations.
+    people : int, optional
+        How many; 40 for each leaf unless given. Totals among the margins come before it.
+    margins : sequence of Margin
+        Counts that the population must have.
 
     Examples
     --------
@@ -47,7 +65,8 @@ def populate(schema: Schema, spine: Spine, seed: int, people: int | None = None)
     else:
         leaf, cell = _simple(schema, spine, people, Generator(PCG64(seed)))
     counts = np.bincount(leaf * schema.size + cell, minlength=leaves * schema.size)
-    return counts.reshape(leaves, schema.size).astype(np.int64)
+    counts = counts.reshape(leaves, schema.size).astype(np.int64)
+    return fitted(counts, spine, margins, Generator(PCG64([seed, 1]))) if margins else counts
 
 
 def _simple(schema: Schema, spine: Spine, people: int, rng: Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -46,11 +46,18 @@ class World:
     @classmethod
     def tabulate(cls, plans: Mapping[str, Plan], home: Path, options: Sequence[str]) -> World:
         """Tabulate for each plan, and refuse plans whose true data differ from the first plan's."""
-        runner, histograms = find_runner(), {}
-        for number, (name, plan) in enumerate(plans.items()):
+        runner = find_runner()
+        for number, plan in enumerate(plans.values()):
             folder = home / f"truth-{number}"
             runner.run(plan, folder, upto="tabulate", options=options, testing_key="simulate", unprotected=True)
-            histograms[name] = Layout(folder).confidential.histograms
+        return cls.opened(plans, home)
+
+    @classmethod
+    def opened(cls, plans: Mapping[str, Plan], home: Path) -> World:
+        """Read what was tabulated before."""
+        runner, histograms = find_runner(), {}
+        for number, name in enumerate(plans):
+            histograms[name] = Layout(home / f"truth-{number}").confidential.histograms
         first, *others = plans
         spine = Spine.load(histograms[first] / "spine.parquet")
         truth = read_truth(plans[first], histograms[first])

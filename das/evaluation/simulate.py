@@ -4,27 +4,30 @@ The data are tabulated once. Then each run measures them with a testing key of i
 and so on) and estimates, in a private folder that is removed when the run has been compared with the truth. The noise
 of such a run is known to everybody: nothing of it is a release, and it is entered as testing in a ledger inside
 that folder. The accuracy in the result is an exact function of the data: use generated or public data, or keep the
-result confidential.
+result confidential. Runs are done on several processes, and a folder that is kept continues after an interruption.
 """
 
 from __future__ import annotations
 
-import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from das.errors import Problem, UsageError
+from das.evaluation.finished_runs import FinishedRun, finished_runs
 from das.evaluation.format import finite, table
-from das.evaluation.intervals import Covered, covered
-from das.evaluation.repeat import World, for_testing
+from das.evaluation.intervals import Covered
+from das.evaluation.repeat import for_testing
 from das.evaluation.tally import NOTHING, Tally, mean_and_error
+from das.exact import digest_of
+from das.plan.load import to_toml
 from das.plan.plan import Plan
 from das.runner import Progress
-from das.storage.layout import Layout
+from das.storage.files import exclusive_lock, make_private
 
 __all__ = ["compare", "comparison_text", "simulate", "simulation_text"]
 
@@ -70,6 +73,9 @@ def compare(
     workdir: Path,
     options: Sequence[str] = (),
     progress: Progress | None = None,
+    workers: int = 1,
+    keep: Path | None = None,
+    people: str = "as confidential as the data",
 ) -> dict[str, Any]:
     """Simulate several plans on the same true data with the same keys.
 
@@ -81,6 +87,12 @@ def compare(
         Name to plan; all must describe the same data over the same geography and schema.
     runs, workdir, options, progress
         As for :func:`simulate`.
+    workers : int
+        Processes that do runs at once.
+    keep : Path, optional
+        A private folder in which tabulated data and finished runs are kept; the same call continues there.
+    people : str
+        Whose data these are, in words, for the notice.
 
     Returns
     -------
@@ -96,33 +108,23 @@ def compare(
     if not plans or runs < 1:
         raise UsageError(Problem("simulation", "needs at least one plan and one run", "ask for --runs 1 or more"))
     report = progress or (lambda stage, done, of: None)
-    workdir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="simulation-", dir=workdir) as private:
-        home = Path(private)
+    with _home(plans, workdir, keep) as home:
         testing = {name: for_testing(plan, home / "ledger.sqlite") for name, plan in plans.items()}
-        world = World.tabulate(testing, home, options)
-        tallies: dict[str, dict[tuple[str, str], Tally]] = {name: {} for name in plans}
-        intervals: dict[str, list[dict[tuple[str, str], Covered]]] = {name: [] for name in plans}
-        seconds: dict[str, list[float]] = {name: [] for name in plans}
-        report("simulate", 0, runs * len(plans))
-        for run in range(runs):
-            folders: dict[tuple[str, Path], Path] = {}
-            for number, (name, plan) in enumerate(testing.items()):
-                # What was measured for this very plan is only estimated anew.
-                folder = folders.setdefault((plan.digest, plan.folder), home / f"run-{run}-{number}")
-                seconds[name].append(world.run(name, folder, f"simulate-{run}", options))
-                for compared in world.compared(name, folder):
-                    where = compared.level, compared.query.name
-                    tallies[name][where] = tallies[name].get(where, NOTHING).plus(compared)
-                intervals[name].append(covered(plan, world.spine, world.truth, Layout(folder).release))
-                report("simulate", run * len(plans) + number + 1, runs * len(plans))
-            for folder in folders.values():
-                shutil.rmtree(folder)
+        for done in finished_runs(testing, home, runs, options, workers):
+            report("simulate", done * len(plans), runs * len(plans))
+        finished = [FinishedRun.load(home / f"run-{run}.npz") for run in range(runs)]
+    tallies: dict[str, dict[tuple[str, str], Tally]] = {name: {} for name in plans}
+    for each in finished:
+        for name in plans:
+            for where, tally in each.tallies[name].items():
+                tallies[name][where] = tallies[name].get(where, NOTHING).plus(tally)
+    intervals = {name: [each.intervals[name] for each in finished] for name in plans}
+    seconds = {name: [each.seconds[name] for each in finished] for name in plans}
     results = {name: _result(plans[name], tallies[name], intervals[name], seconds[name]) for name in plans}
     first, *others = plans
     notice = (
         f"SIMULATION: {runs} {'run' if runs == 1 else 'runs'} with testing keys from simulate-0 on; nothing here is a "
-        "release, the noise is known, no budget was charged; as confidential as the data"
+        f"release, the noise is known, no budget was charged; {people}"
     )
     changes = [
         {"plan": name, "against": first, "level": level, "query": query}
@@ -132,6 +134,26 @@ def compare(
     ]
     content: dict[str, Any] = finite({"simulation": notice, "runs": runs, "plans": results, "changes": changes})
     return content
+
+
+@contextmanager
+def _home(plans: Mapping[str, Plan], workdir: Path, keep: Path | None) -> Iterator[Path]:
+    """Give the private folder of the runs: one that is removed in the end, or one that is kept for these plans."""
+    workdir.mkdir(parents=True, exist_ok=True)
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="simulation-", dir=workdir) as private:
+            yield Path(private)
+        return
+    keep.mkdir(parents=True, exist_ok=True)
+    make_private(keep)
+    with exclusive_lock(keep):
+        about = digest_of([[name, str(plan.folder), to_toml(plan.settings)] for name, plan in plans.items()])
+        mark = keep / "plans.txt"
+        if mark.exists() and mark.read_text() != about:
+            reason = "holds runs of other plans or of other people"
+            raise UsageError(Problem(str(keep), reason, "name another folder with --out, or remove it"))
+        mark.write_text(about)
+        yield keep
 
 
 def _result(

@@ -44,21 +44,33 @@ class Tally:
     true: NDArray[np.float64]
     squares: NDArray[np.float64]
 
-    def plus(self, compared: Compared) -> Tally:
-        """Add one run."""
+    @classmethod
+    def of(cls, compared: Compared) -> Tally:
+        """Summarise one run."""
         published, true, unlisted = compared.published, compared.true, compared.unlisted
         wrong = published != true
-        key, place = np.unique(np.concatenate([self.key, compared.key[wrong]]), return_inverse=True)
+        bins = [by_population(published, true, unlisted=unlisted)] if compared.query.size == 1 else []
+        return cls(
+            cells=compared.cells,
+            scores=({name: f(published, true, unlisted=unlisted) for name, f in MEASURES.items()},),
+            bins=tuple(bins),
+            key=compared.key[wrong],
+            true=true[wrong],
+            squares=signed_squares((published - true)[wrong]),
+        )
+
+    def plus(self, later: Tally) -> Tally:
+        """Add later runs."""
+        key, place = np.unique(np.concatenate([self.key, later.key]), return_inverse=True)
         before, now = place[: len(self.key)], place[len(self.key) :]
         squares, truths = np.zeros((4, len(key))), np.zeros(len(key))
         squares[:, before] = self.squares
-        squares[:, now] += signed_squares((published - true)[wrong])
-        truths[before], truths[now] = self.true, true[wrong]
-        bins = [by_population(published, true, unlisted=unlisted)] if compared.query.size == 1 else []
+        squares[:, now] += later.squares
+        truths[before], truths[now] = self.true, later.true
         return Tally(
-            cells=compared.cells,
-            scores=(*self.scores, {name: f(published, true, unlisted=unlisted) for name, f in MEASURES.items()}),
-            bins=(*self.bins, *bins),
+            cells=later.cells,
+            scores=(*self.scores, *later.scores),
+            bins=(*self.bins, *later.bins),
             key=key,
             true=truths,
             squares=squares,

@@ -12,9 +12,9 @@ import pytest
 from numpy.typing import NDArray
 
 from das.errors import UsageError
+from das.evaluation.country import Country, answers_of, generate_country, within
 from das.evaluation.trees import compare_trees, comparison_json, comparison_text
 from das.evaluation.trees.comparison import Trial, log_ratio
-from das.evaluation.trees.country import Country, answers_of, generate_country, within
 from das.evaluation.trees.draw import congenial_draws
 from das.evaluation.trees.least_squares import least_squares
 from das.evaluation.trees.text import strategy_toml

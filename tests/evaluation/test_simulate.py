@@ -7,13 +7,16 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import das
+from das import cli
 from das.demo.starter import write_starter
 from das.errors import UsageError
 from das.evaluation import repeat as module
 from das.evaluation.evaluate import evaluate
 from das.evaluation.simulate import compare, comparison_text, simulate, simulation_text
+from das.evaluation.simulated_people import people_of
 from das.plan.load import load
 from das.runner import find_runner
 
@@ -96,8 +99,8 @@ def test_the_ledger_of_the_data_is_not_touched(config, comparison):
     assert not (config.parent / "ledger.sqlite").exists()
 
 
-def test_progress_is_reported_plan_by_plan(comparison):
-    assert comparison[2] == [(done, 3 * RUNS) for done in range(3 * RUNS + 1)]
+def test_progress_is_reported_run_by_run(comparison):
+    assert comparison[2] == [(3 * done, 3 * RUNS) for done in range(RUNS + 1)]
 
 
 def test_a_run_is_that_of_a_release_with_the_same_key(config, tmp_path):
@@ -129,3 +132,36 @@ def test_there_must_be_something_to_run(config, tmp_path):
     for plans, runs in (({}, 1), ({"one": load(config)}, 0)):
         with pytest.raises(UsageError, match="at least one"):
             compare(plans, runs, workdir=tmp_path)
+
+
+def test_runs_side_by_side_are_the_same_and_are_kept(config, comparison, tmp_path):
+    """Two processes and a folder that is kept: the numbers of one process; the next call adds what is missing."""
+    plans = {"starter": load(config)}
+    kept = tmp_path / "kept"
+    found = compare(plans, RUNS, workdir=tmp_path, workers=2, keep=kept)
+    assert found["plans"]["starter"]["levels"] == comparison[0]["plans"]["starter"]["levels"]
+    assert kept.stat().st_mode & 0o777 == 0o700
+    first = (kept / "run-0.npz").stat().st_mtime_ns
+    (kept / "run-1.npz").unlink()  # as if a kill had come before it
+    (kept / "run-1-0").mkdir()
+    again = compare(plans, RUNS, workdir=tmp_path, workers=2, keep=kept)
+    assert again["plans"]["starter"]["levels"] == found["plans"]["starter"]["levels"]
+    assert (kept / "run-0.npz").stat().st_mtime_ns == first
+    assert sorted(path.name for path in kept.iterdir() if "run" in path.name) == ["run-0.npz", "run-1.npz"]
+    other = load(changed(config, "generous", ('epsilon = "2"', 'epsilon = "20"')))
+    with pytest.raises(UsageError, match="runs of other plans"):
+        compare({"starter": other}, RUNS, workdir=tmp_path, keep=kept)
+
+
+def test_people_are_generated_unless_somebody_says_otherwise(config, tmp_path):
+    secret = changed(config, "secret", ('data = "generated"', 'data = "confidential"'), ('"people.csv"', '"no.csv"'))
+    ran = CliRunner().invoke(cli.das, ["simulate", str(secret), "--runs", "1", "--workers", "1", "--json"])
+    found = json.loads(ran.stdout)
+    assert found["data"] == "generated"
+    assert "generated people, seed 2020, about nobody; no record was read" in found["simulation"]
+    with pytest.raises(UsageError, match="data are confidential"):
+        people_of({"secret": load(secret)}, "public", tmp_path, seed=1, margins=None)
+    plans, words = people_of({"secret": load(secret)}, "confidential", tmp_path, seed=1, margins=None)
+    assert words.startswith("CONFIDENTIAL")
+    assert plans["secret"].settings.input.data == "confidential"
+    assert "generated" in people_of({"own": load(config)}, "public", tmp_path, seed=1, margins=None)[1]

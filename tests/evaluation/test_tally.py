@@ -37,7 +37,7 @@ def test_means_errors_and_leanings(runs, query):
     published[:, :5] = true[:5]  # some are never wrong
     tally = NOTHING
     for run in published:
-        tally = tally.plus(compared(query, run, true))
+        tally = tally.plus(Tally.of(compared(query, run, true)))
     row, errors = tally.row(), published - true
     for name, scores in (
         ("bias", errors.mean(axis=1)),
@@ -59,7 +59,7 @@ def test_means_errors_and_leanings(runs, query):
 
 
 def test_a_single_run_has_no_standard_error_and_no_leaning():
-    row = NOTHING.plus(compared("total", np.array([3, 0]), np.array([2, 1]))).row()
+    row = NOTHING.plus(Tally.of(compared("total", np.array([3, 0]), np.array([2, 1])))).row()
     assert row["mae"] == 1
     assert np.isnan(row["mae_se"])
     assert row["jason_b"] is None

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from das.congenial.messages import WindowTooSmall
 from das.errors import Problem, UsageError
 from das.evaluation.compare.matching import effective_epsilon, matched_budget_lower
-from das.evaluation.trees.country import Country, answers_of, generate_country
+from das.evaluation.country import Country, answers_of, generate_country
 from das.evaluation.trees.draw import congenial_draws
 from das.evaluation.trees.least_squares import least_squares
 from das.evaluation.truth import queries_of

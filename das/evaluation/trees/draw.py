@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from das.congenial.family import Box, Family, SentMessages
 from das.congenial.messages import WindowTooSmall
-from das.evaluation.trees.country import Country
+from das.evaluation.country import Country
 from das.noise.stream import RunKey, Streams
 from das.plan.plan import Plan
 from das.plan.tree_of_counts import TreeOfCounts, tree_of

@@ -15,7 +15,7 @@ from das.estimation import estimate_families
 from das.estimation.assemble import Family, measured_by_query
 from das.estimation.linear.basis import Basis
 from das.estimation.linear.blue import LinearEstimate
-from das.evaluation.trees.country import Country
+from das.evaluation.country import Country
 from das.facts.fact import Fact
 from das.noise.stream import RunKey, Streams
 from das.plan.plan import Plan

@@ -1,18 +1,26 @@
-"""A generated country to try a plan on: part of its geography, people about nobody, and the public facts.
+"""A generated country to try a plan on: its geography or part of it, people about nobody, and the public facts.
 
 The geography and the bounds come from the config's public files. No record is read: people are generated
-(:func:`das.demo.anywhere.populate`), changed where they break a bound, and invariants are counted from them.
+(:func:`das.demo.anywhere.populate`), with public margins where these are given, changed where they break a bound, and
+invariants are counted from them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from das.demo.anywhere import populate
+from das.demo.margins import read_margins
+from das.errors import Problem, UsageError
+from das.evaluation.repeat import World, for_testing
 from das.facts.collect import facts_of, require_agreement
 from das.facts.fact import Declared, Fact, Facts, limits_of
 from das.plan.geography import spine_of
@@ -21,10 +29,13 @@ from das.schema.limits import NO_LIMIT
 from das.schema.query import Query
 from geography import Spine
 
-__all__ = ["Country", "generate_country", "within"]
+__all__ = ["Country", "answers_of", "country_of", "generate_country", "whole_country_fits", "with_generated", "within"]
 
 MOST_CELLS, MOST_LEAVES = 400_000, 2_000
 """Cells of all leaves together, and leaves: a draw of so many takes about a second."""
+
+MOST_IN_MEMORY = 100_000_000
+"""Cells of all leaves together that a whole generated country may have."""
 
 FEWEST = 4
 """Geounits of which some are taken, so that there are neighbours."""
@@ -70,7 +81,7 @@ def answers_of(spine: Spine, cells: NDArray[np.int64], level: str, query: Query)
     return summed
 
 
-def generate_country(plan: Plan, seed: int, leaves: int | None = None) -> Country:
+def generate_country(plan: Plan, seed: int, leaves: int | None = None, margins: Path | None = None) -> Country:
     """Generate people over the plan's own geography, or over some of it where it is large.
 
     Parameters
@@ -81,17 +92,84 @@ def generate_country(plan: Plan, seed: int, leaves: int | None = None) -> Countr
         Which of the many such countries.
     leaves : int, optional
         How many leaves at most; as many as a draw takes a second for, unless given.
+    margins : Path, optional
+        A table of public margins (:func:`das.demo.margins.read_margins`), of the whole geography. A bound comes before
+        a margin where both cannot hold.
     """
     whole = spine_of(plan)
     most = max(1, min(MOST_LEAVES, MOST_CELLS // plan.schema.size)) if leaves is None else leaves
     spine = within(whole, most)
     declared = list(_bounds(plan, whole, spine))
-    cells = _obeying(populate(plan.schema, spine, seed), spine, declared)
+    if margins is None:
+        people = populate(plan.schema, spine, seed)
+    else:  # margins are about the whole
+        people = populate(plan.schema, whole, seed, margins=read_margins(margins, plan.schema, whole))
+        people = people[whole.locate(whole.levels[-1], spine.leaves)]
+    cells = _obeying(people, spine, declared)
     for invariant in plan.invariants:
         fact = Fact(invariant.query, "=", answers_of(spine, cells, invariant.level, invariant.query))
         declared.append(Declared(invariant.level, fact, invariant.reason, shown=False))
     facts = require_agreement(tuple(declared), spine) if declared else {}
     return Country(spine=spine, cells=cells, facts=facts, whole=len(whole.leaves))
+
+
+def country_of(plan: Plan) -> Country:
+    """Return a country of the config's own data, which it must declare to be public or generated.
+
+    Raises
+    ------
+    UsageError
+        The data are confidential, or do not fit in memory.
+    """
+    if plan.settings.input.data == "confidential":
+        reason = "the config does not declare them to be public or generated, and what depends on them is not protected"
+        raise UsageError(Problem("the data", reason, "leave --public out: people are then generated"))
+    leaves = whole_country_fits(plan)
+    with tempfile.TemporaryDirectory(prefix="das-country-") as folder:
+        testing = for_testing(plan, Path(folder) / "ledger.sqlite")
+        world = World.tabulate({"": testing}, Path(folder), ())
+    counts = world.truth[plan.levels[-1]]
+    cells = np.zeros((leaves, plan.schema.size), dtype=np.int64)
+    cells[counts.unit, counts.cell] = counts.count
+
+    def true(level: str, query: Query) -> NDArray[np.int64]:
+        return answers_of(world.spine, cells, level, query)
+
+    return Country(spine=world.spine, cells=cells, facts=facts_of(plan, world.spine, true), whole=leaves)
+
+
+def whole_country_fits(plan: Plan) -> int:
+    """Return how many leaves the whole geography has, or say that its people do not fit in memory."""
+    leaves = len(spine_of(plan).leaves)
+    if leaves * plan.schema.size > MOST_IN_MEMORY:
+        reason = f"{leaves:,} leaves with {plan.schema.size:,} cells each are too many to generate at once"
+        raise UsageError(Problem("geography", reason, "name a geography of some of them, such as one state"))
+    return leaves
+
+
+def with_generated(plan: Plan, country: Country, path: Path) -> Plan:
+    """Write a country's people as counts into a Parquet file; return the plan that reads them instead of its own data.
+
+    What an earlier release published is not about these people, so the plan no longer has to agree with it.
+    """
+    schema, (leaf, cell) = plan.schema, np.nonzero(country.cells)
+    codes = np.unravel_index(cell, schema.shape)
+    geocode, count = (_unused(name, schema.names) for name in ("geocode", "count"))
+    columns = {geocode: pa.array(country.spine.leaves[leaf].tolist(), pa.string())}
+    for attribute, code in zip(schema.attributes, codes, strict=True):
+        columns[attribute.name] = pa.array(attribute.labels, pa.string()).take(pa.array(code))
+    pq.write_table(pa.table(columns | {count: pa.array(country.cells[leaf, cell])}), path)
+    files = {"data": "generated", "microdata": (), "histograms": (str(path.resolve()),)}
+    shape = {"geocode": (geocode,), "count": count, "columns": {}, "values": {}, "cell": ()}
+    update = files | shape | {"ledger": None, "budget": None}
+    settings = plan.settings.model_copy(update={"input": plan.settings.input.model_copy(update=update)})
+    return replace(plan, settings=settings, published=())
+
+
+def _unused(name: str, taken: Sequence[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name
 
 
 def within(spine: Spine, leaves: int) -> Spine:
