@@ -186,7 +186,7 @@ UNMAPPED = """
 
 
 def test_a_forked_process_that_lets_the_key_go_unmaps_nothing_else() -> None:
-    """Were the key's pages absent after a fork, others could take their address, and would be unmapped in their stead."""
+    """Were the key's pages absent after a fork, others could take their address, and would be unmapped instead."""
     assert script(UNMAPPED).communicate()[0] == "1\n"
 
 
