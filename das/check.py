@@ -64,6 +64,7 @@ def check(plan: Plan) -> dict[str, Any]:
         except ProblemsFound as error:
             problems += error.problems
     placed: list[TrueCounts] = []
+    rows = 0
     try:
         for chunk in chunks(plan):
             if spine is None:
@@ -72,6 +73,10 @@ def check(plan: Plan) -> dict[str, Any]:
                 counts, found = encode(batch, plan, spine, chunk.name)
                 placed.append(counts)
                 problems += found
+                rows += batch.table.num_rows
+        if spine is not None and not rows:
+            names = ", ".join(path.name for path in input_files(plan))
+            problems.append(Problem(names, "holds no row below its header", "name the file that holds the records"))
     except ProblemsFound as error:
         problems += error.problems
     if spine is not None and not problems and not conflicts:

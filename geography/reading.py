@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from geography.arrays import LONGEST_CODE, Codes
 from geography.csv_file import UNREADABLE, UnevenRows, batches_of, fault_in, header_of
+from geography.file_kind import SAVE_AS_UTF8, other_kind, other_separator
 from geography.problem import Problem, ProblemsFound
 from geography.problem_list import AS_TEXT, Source, listed, nearest
 from geography.table_text import why_not_in_a_table
@@ -57,9 +58,12 @@ def header(path: Path) -> tuple[str, ...]:
     if path.suffix == ".parquet":
         return _parquet_names(path)
     try:
-        return header_of(path)
+        names = header_of(path)
     except UNREADABLE as error:
         raise _unreadable(path, "UTF-8 CSV", error) from None
+    if other := other_separator(names):
+        raise ProblemsFound(Problem(str(path), *other))
+    return names
 
 
 def read_text_columns(path: str | Path, columns: Sequence[str], *, at_least: int = 1) -> dict[str, Codes]:
@@ -91,10 +95,7 @@ def read_text_columns(path: str | Path, columns: Sequence[str], *, at_least: int
     known = column_names(path)
     missing = [name for name in columns if name not in known]
     if missing:
-        raise ProblemsFound(
-            Problem(str(path), f"has no column {name!r}", nearest(name, known) + _other_delimiter(known))
-            for name in missing
-        )
+        raise ProblemsFound(Problem(str(path), f"has no column {name!r}", nearest(name, known)) for name in missing)
     table = _read_parquet(path, columns) if path.suffix == ".parquet" else _read_csv(path, columns)
     if table.num_rows < at_least:
         raise ProblemsFound(Problem(str(path), "has no rows", "give at least one unit"))
@@ -127,15 +128,16 @@ def _require_file(path: Path) -> None:
         raise ProblemsFound(Problem(str(path), "does not exist", remedy))
     if path.is_dir():
         raise ProblemsFound(Problem(str(path), "is a folder", "name one file"))
-    if not path.name.endswith((".csv", ".csv.gz", ".parquet")):
-        raise ProblemsFound(Problem(str(path), "is neither .csv, .csv.gz nor .parquet", "convert or rename it"))
+    if other := other_kind(path):
+        raise ProblemsFound(Problem(str(path), *other))
     if path.stat().st_size == 0:
         raise ProblemsFound(Problem(str(path), "is empty", "write the file again"))
 
 
 def _unreadable(path: Path, kind: str, error: BaseException) -> ProblemsFound:
     reason = f"cannot be read as {kind} ({fault_in(path, error)})"
-    return ProblemsFound(Problem(str(path), reason, "write or copy the file again"))
+    remedy = SAVE_AS_UTF8 if "not UTF-8" in reason else "write or copy the file again"
+    return ProblemsFound(Problem(str(path), reason, remedy))
 
 
 def _parquet_names(path: Path) -> tuple[str, ...]:
@@ -189,11 +191,6 @@ def _read_csv(path: Path, columns: Sequence[str]) -> Any:
     if uneven.count:
         raise ProblemsFound(listed(range(uneven.count), describe, Source.of(path)))
     return table
-
-
-def _other_delimiter(names: Sequence[str]) -> str:
-    found = next((mark for mark in "|;\t" if len(names) == 1 and mark in names[0]), None)
-    return "" if found is None else f"; the fields seem to be separated by {found!r}, write commas instead"
 
 
 def _as_codes(column: Any, name: str, source: Source) -> Codes:

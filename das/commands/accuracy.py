@@ -63,7 +63,7 @@ def simulate_(
     from das.report.progress import progress_on_stderr
 
     plans = {str(path): load_plan(path) for path in configs}
-    with TemporaryDirectory(prefix="das-simulate-") as temporary, progress_on_stderr() as progress:
+    with TemporaryDirectory(prefix="das-simulate-") as temporary, progress_on_stderr("runs") as progress:
         workdir = Path(temporary)
         plans, words = people_of(plans, data, out or workdir, seed=seed, margins=margins)
         if information:
@@ -93,7 +93,7 @@ def compare_(
     from das.evaluation.compare import compare
     from das.report.progress import progress_on_stderr
 
-    with progress_on_stderr() as progress:
+    with progress_on_stderr("runs") as progress:
         found, text = compare(source, out=out, epsilon=epsilon, runs=runs, options=beam, progress=progress)
     print_json(found) if as_json else click.echo(text)
 

@@ -92,7 +92,9 @@ def _read(path: Path) -> dict[str, Any]:
             raise RecursionError
         return tomllib.loads(text)
     except FileNotFoundError:
-        raise ConfigError(Problem(str(path), "there is no such file", "`das init DIR` writes a starter")) from None
+        preset = nearest(str(path), presets.names())
+        remedy = preset if preset.startswith("did you mean") else "`das init DIR` writes a starter"
+        raise ConfigError(Problem(str(path), "there is no such file, and no such preset", remedy)) from None
     except IsADirectoryError:
         raise ConfigError(Problem(str(path), "is a folder", "name the config file in it")) from None
     except OSError as error:

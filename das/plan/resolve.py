@@ -188,7 +188,8 @@ def _check_columns(settings: InputSettings, schema: Schema, problems: Problems) 
                 problems.add(f"{key}.labels.{name}", f"{label!r} is not a label", nearest(label, known))
 
 
-Shares = dict[str, tuple[Fraction, Mapping[str, Fraction]]]
+Shares = dict[str, tuple[Fraction, str, Mapping[str, Fraction]]]
+"""Of each level: its share of the budget, the table of queries that the config has for it, and that table."""
 
 
 def _shares(strategy: StrategySettings, levels: tuple[str, ...], problems: Problems) -> Shares:
@@ -210,10 +211,11 @@ def _shares(strategy: StrategySettings, levels: tuple[str, ...], problems: Probl
             remedy = "estimation goes down level by level and needs measurements at each"
             problems.add(f"strategy.geolevels.{level}", fault, remedy)
             continue
-        table = strategy.queries.get(level, strategy.queries.get("all", {}))
+        name = level if level in strategy.queries else "all"
+        table = strategy.queries.get(name, {})
         if not table:
             problems.add(f"strategy.queries.{level}", "is missing", "say which queries share this level's budget")
-        shares[level] = (geolevel, table)
+        shares[level] = (geolevel, name, table)
     return shares
 
 
@@ -235,10 +237,10 @@ def _measurements(
     privacy: PrivacySettings | None, shares: Shares, query: QueryOf, problems: Problems
 ) -> list[Measurement]:
     out = []
-    for level, (geolevel, table) in shares.items():
+    for level, (geolevel, named, table) in shares.items():
         seen: dict[tuple[str, ...], str] = {}
         for name, share in table.items():
-            key = f"strategy.queries.{level}.{name}"
+            key = f"strategy.queries.{named}.{name}"
             found = query(key, name)
             whole = geolevel * share
             if found is None or not 0 < whole <= 1:

@@ -50,7 +50,7 @@ def exact_rational(value: Any) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, int | str | float):
         raise ValueError('must be a whole number or a fraction in quotes, for example "1/10"')
     if isinstance(value, float):
-        near = Fraction(value).limit_denominator(10**6) if value == value and abs(value) < 1e9 else ""
+        near = Fraction(repr(value)) if value == value and 1e-99 < abs(value) < 1e9 else ""
         raise ValueError(f'{value!r} is a float; write an exact fraction as a string, for example "{near or "1/10"}"')
     if isinstance(value, str) and (len(value) > 200 or re.search(r"[eE][+-]?[\d_]{3}", value)):
         raise ValueError("has more digits than a share or a budget can need")
@@ -59,6 +59,9 @@ def exact_rational(value: Any) -> Fraction:
     try:
         return Fraction(value)
     except (ValueError, ZeroDivisionError):
+        if isinstance(value, str) and re.fullmatch(r"\s*-?\d+,\d+\s*", value):
+            point = value.replace(",", ".").strip()
+            raise ValueError(f'{value!r} has a decimal comma; write "{point}" or "{Fraction(point)}"') from None
         raise ValueError(f'{value!r} is not a fraction; write for example "104/4099"') from None
 
 

@@ -107,15 +107,32 @@ def _leaves(table: pa.Table, plan: Plan, spine: Spine, source: Source, problems:
         if not code:
             return Problem(source.row(i), "the geocode is blank", "give each record its leaf")
         fixed = plan.settings.geography.units is not None
-        if fixed and code.isdigit() and len(code) == width - 1 and spine.locate(spine.levels[-1], ["0" + code])[0] >= 0:
-            return Problem(source.row(i), "the geocode has lost its leading zero", AS_TEXT)
         if fixed and len(code) != width:
             return Problem(source.row(i), f"the geocode has {len(code)} characters, not {width}", AS_TEXT)
         remedy = "add it to the geography file, or mend the record"
         return Problem(source.row(i), "the geocode is not on the spine", remedy)
 
-    problems += listed(np.flatnonzero(leaf < 0), describe, source)
+    shortened = _without_zeros(codes, index, spine)[which] if len(codes) else np.zeros(0, np.bool_)
+    if shortened.any():  # whoever lost zeros lost them throughout: said once
+        first, *more = np.flatnonzero(shortened)
+        rows = f", and {len(more):,} more geocodes of this file theirs" if more else ""
+        problems.append(Problem(source.row(int(first)), f"the geocode has lost its leading zeros{rows}", AS_TEXT))
+    problems += listed(np.flatnonzero((leaf < 0) & ~shortened), describe, source)
     return leaf
+
+
+def _without_zeros(codes: NDArray[np.str_], index: NDArray[np.int64], spine: Spine) -> NDArray[np.bool_]:
+    """Which codes are unknown, and known with zeros in front: a program read them as numbers."""
+    shortened = (index < 0) & np.char.isdigit(codes)
+    if not shortened.any():
+        return shortened
+    unknown = codes[shortened]
+    known = np.zeros(len(unknown), dtype=np.bool_)
+    for width in np.unique(np.char.str_len(spine.leaves)):
+        padded = np.char.zfill(unknown, int(width))
+        known |= spine.locate(spine.levels[-1], padded) >= 0
+    shortened[shortened] = known
+    return shortened
 
 
 def _labels(

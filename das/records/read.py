@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from das.errors import InputError, Problem, ProblemsFound
 from das.plan.plan import Plan
 from geography.csv_file import UNREADABLE, UnevenRows, batches_of, fault_in
+from geography.file_kind import SAVE_AS_UTF8, other_kind
 from geography.problem_list import Source, listed, nearest
 from geography.reading import header
 
@@ -77,9 +78,7 @@ def input_files(plan: Plan) -> list[Path]:
             remedy = near if near.startswith("did you mean") else "paths are relative to the config file"
             problems.append(Problem(pattern, "no such file", remedy))
         found.extend(matches)
-    for path in found:
-        if not path.name.endswith((".csv", ".csv.gz", ".parquet")):
-            problems.append(Problem(path.name, "is neither .csv, .csv.gz nor .parquet", "convert or rename it"))
+    problems += [Problem(path.name, *other) for path in found if (other := other_kind(path))]
     if problems:
         raise InputError(problems)
     return sorted({path.resolve() for path in found})  # a file that two patterns name is read once
@@ -239,5 +238,6 @@ def _no_column(path: Path, name: str, known: tuple[str, ...]) -> Problem:
 
 def _unreadable(path: Path, error: BaseException) -> Problem:
     # Arrow's message may quote the row that it failed on, so only the place is shown.
-    kind = "Parquet" if path.suffix == ".parquet" else "CSV"
-    return Problem(path.name, f"cannot be read as {kind} ({fault_in(path, error)})", COPY_AGAIN)
+    kind, fault = "Parquet" if path.suffix == ".parquet" else "CSV", fault_in(path, error)
+    remedy = SAVE_AS_UTF8 if "not UTF-8" in fault else COPY_AGAIN
+    return Problem(path.name, f"cannot be read as {kind} ({fault})", remedy)

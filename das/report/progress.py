@@ -33,14 +33,25 @@ class Bars:
             self._began = time.monotonic()
             self._bar = tqdm(total=of, desc=f"{stage:<9}", bar_format="{l_bar}{bar}| {n}/{total}{postfix}")
         self._bar.n = done
-        minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
-        self._bar.set_postfix_str(f"{minutes:02d}:{seconds:02d}")
+        taken = time.monotonic() - self._began
+        left = f", {_clock(taken * (of - done) / done)} left" if 0 < done < of else ""
+        self._bar.set_postfix_str(_clock(taken) + left)
 
     def close(self) -> None:
         """Close the last bar."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+
+def _clock(seconds: float) -> str:
+    """Write a duration as a clock shows it.
+
+    >>> _clock(75.2), _clock(3725)
+    ('01:15', '1:02:05')
+    """
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes:02d}:{rest:02d}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
 class Lines:

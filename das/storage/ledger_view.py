@@ -19,6 +19,8 @@ from das.storage.ledger_guard import LedgerGuard
 
 __all__ = ["Decision", "charges_beside", "ledger_of", "ledger_text", "rows_of"]
 
+UNITS = {"pure": "epsilon", "zcdp": "rho"}
+"""What a framework's budget is counted in."""
 JOINT = "effective numbers of all releases together: das account FOLDER, a folder that holds their run folders"
 
 
@@ -183,16 +185,19 @@ def _places(ledger: Ledger, guard: LedgerGuard) -> list[str]:
 
 def ledger_text(ledger: Ledger, guard: LedgerGuard, *, verified: bool) -> str:
     """Return the ledger as a table for the terminal."""
-    lines = [f"{'when':<22}{'data set':<14}{'kind':<10}{'amount':>22}  {'run':<12}{'plan':<12} note"]
+    lines = [f"{'when':<22}{'data set':<14}{'kind':<10}{'amount':>26}  {'run':<12}{'plan':<12} note"]
     for entry in ledger.entries():
         run, plan = (entry.run_id or "")[:10], (entry.plan_digest or "")[:10]
-        when, what = entry.time[:19], f"{entry.dataset:<14}{entry.kind:<10}{entry.amount!s:>22}"
+        amount = f"{UNITS.get(entry.framework, entry.framework)} {entry.amount}" if entry.amount else ""
+        when, what = entry.time[:19], f"{entry.dataset:<14}{entry.kind:<10}{amount:>26}"
         lines.append(f"{when:<22}{what}  {run:<12}{plan:<12} {entry.note}")
     for name in dict.fromkeys(entry.dataset for entry in ledger.entries()):
         spent = ledger.spent(name)
         totals = [e.amount for e in ledger.entries() if e.dataset == name and e.kind in ("open", "raise")]
-        of = f" of {totals[-1]}, {totals[-1] - spent} is left" if totals else ""
-        lines.append(f"spent on {name}: {spent} = {float(spent):.4f}{of}")
+        of = f" of {totals[-1]}; {totals[-1] - spent} is left" if totals else ""
+        unit = next(UNITS.get(e.framework, e.framework) for e in ledger.entries() if e.dataset == name)
+        about = "" if spent.denominator == 1 else f" (about {float(spent):.4f})"
+        lines.append(f"spent on {name}: {unit} {spent}{about}{of}")
     lines += [f"witness: {place}" for place in _places(ledger, guard)] or ["witness: none yet"]
     if any(entry.kind == "commit" for entry in ledger.entries()):
         lines.append(JOINT)

@@ -85,7 +85,10 @@ def plan_text(found: dict[str, Any]) -> str:
         facts = "kept" if row["keeps_facts"] else "broken"
         lines.append(f"{row['mechanism']:<18}{row['expected_l2']:>12.2f}{error:>8}{epsilons or '':<22}    {facts}")
     lines += [f"{name:<18}left out: {reason}" for name, reason in found["left_out"].items()]
-    lines += ["", f"recommended: {found['recommended'] or 'none'} (smallest expected L2 error; epsilon of each policy above)"]
+    lines += [
+        "",
+        f"recommended: {found['recommended'] or 'none'} (smallest expected L2 error; epsilon of each policy above)",
+    ]
     secrets = {each["secret"]: None for row in found["mechanisms"] for each in row["secrets"]}
     for secret in secrets:
         numbers = [

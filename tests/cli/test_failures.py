@@ -38,7 +38,11 @@ def alter(config: Path, old: str, new: str) -> None:
         (("run", "config.toml"), "Missing option '--out'"),
         (("run", "config.toml", "--output", "x"), "No such option"),
         (("ledger", "nowhere"), "'nowhere' does not exist"),
-        (("check", "nowhere.toml"), "nowhere.toml: there is no such file; `das init DIR` writes a starter"),
+        (
+            ("check", "nowhere.toml"),
+            "nowhere.toml: there is no such file, and no such preset; `das init DIR` writes",
+        ),
+        (("plan", "pl94-200"), "did you mean 'pl94-2020'?"),
         (("check", "."), ".: is a folder; name the config file in it"),
         (("demo", "--blocks", "3"), "3 is not in the range"),
     ],
@@ -155,6 +159,7 @@ def test_every_bad_record_is_named_by_file_and_row(run: Run, config: Path, tmp_p
     [
         ("people.csv", None, "people.csv: no such file"),
         ("people.csv", "village,sex\nN11,f\n", "people.csv: has no column 'age'"),
+        ("people.csv", "village;sex;age\nN11;f;0-14\n", "people.csv: separates its columns by semicolons"),
         ("places.csv", None, "places.csv: does not exist"),
         ("places.csv", "province,district,village\nN,N1,N11\nN,N2,N11\n", "row 3"),
     ],

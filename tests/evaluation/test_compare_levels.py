@@ -16,10 +16,10 @@ from click.testing import CliRunner
 import das
 from das.cli import das as command
 from das.demo.starter import write_starter
-from das.errors import ConfigError, UsageError
+from das.errors import UsageError
 from das.evaluation.compare import compare
 from das.evaluation.compare.levels import RAW, SQUARES, compare_folder, compare_levels, levels_text
-from das.evaluation.compare.matching import contenders_of, effective_epsilon, matched_budget_lower
+from das.evaluation.compare.matching import contenders_of, effective_epsilon, matched_budget_lower, why_not_congenial
 from das.evaluation.compare.page import render_levels
 from das.plan.geography import spine_of
 from das.plan.plan import Plan
@@ -108,12 +108,16 @@ def test_an_epsilon_that_is_asked_for(laplace: Path) -> None:
         matched_budget_lower(plan, Fraction(1, 10**9))
 
 
-def test_what_cannot_be_matched_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="not laminar"):
-        contenders_of(das.load(tree_of(tmp_path / "crossing", queries=MIXED)))
-    path = tree_of(tmp_path / "presence", ('"replace"', '"add-remove"'), (TAIL, ""))
-    with pytest.raises(ConfigError, match="replaced records"):
-        contenders_of(das.load(path))
+def test_a_plan_that_cannot_be_conditioned_is_compared_without_congenial_draws(tmp_path: Path) -> None:
+    crossing = das.load(tree_of(tmp_path / "crossing", queries=MIXED))
+    presence = das.load(tree_of(tmp_path / "presence", ('"replace"', '"add-remove"'), (TAIL, "")))
+    for plan, reason in ((crossing, "not laminar"), (presence, "replaced records")):
+        assert [each.name for each in contenders_of(plan)] == ["measured"]
+        assert reason in str(why_not_congenial(plan))
+    found = compare_levels(crossing, runs=2, workdir=tmp_path / "work")
+    assert {row["name"] for level in found["levels"] for row in level["contenders"]} == {RAW, SQUARES}
+    assert "left out: congenial: " in levels_text(found)
+    assert "Left out: congenial: " in render_levels(found)
 
 
 TAIL = """[[invariant]]                   # published exactly, and why

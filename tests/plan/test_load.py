@@ -392,7 +392,7 @@ def test_several_recodes_and_cells_are_reported_at_once(country: Country) -> Non
 
 
 def test_a_file_that_is_no_config(country: Country) -> None:
-    assert problems(country.folder / "none.toml")[0].endswith("there is no such file; `das init DIR` writes a starter")
+    assert problems(country.folder / "none.toml")[0].endswith("and no such preset; `das init DIR` writes a starter")
     assert "is a folder" in problems(country.folder)[0]
     assert problems(country.write("a = = 1\n"))[0].startswith("config.toml: is not valid TOML: ")
     assert problems(country.file("config.toml", b'a = "\xe9"'))[0].startswith("config.toml: is not valid TOML: ")

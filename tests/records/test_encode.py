@@ -193,7 +193,7 @@ BAD_ROWS: dict[str, tuple[str, str]] = {
     "geocode with a NUL": ("01001\0,f,0-17", "the geocode has 6 characters, not 5"),
     "long geocode without end": ("0" * 100_000 + ",f,0-17", "the geocode has 100000 characters, not 5"),
     "label of another case": ("01001,F,0-17", "'sex' has an unknown value"),
-    "lost zero": ("1001,f,0-17", f"the geocode has lost its leading zero; {AS_TEXT}"),
+    "lost zero": ("1001,f,0-17", f"the geocode has lost its leading zeros; {AS_TEXT}"),
     "short geocode": ("0100,f,0-17", f"the geocode has 4 characters, not 5; {AS_TEXT}"),
     "long geocode": ("010010,f,0-17", "the geocode has 6 characters, not 5"),
     "number with a point": ("1001.0,f,0-17", "the geocode has 6 characters, not 5"),

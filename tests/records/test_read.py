@@ -166,8 +166,26 @@ def test_a_missing_file_is_named_with_the_nearest(country: Country) -> None:
 def test_another_kind_of_file_is_refused(country: Country) -> None:
     country.file("people.xlsx", b"PK")
     assert problems_of(plan_of(country, "people.xlsx")) == [
-        "people.xlsx: is neither .csv, .csv.gz nor .parquet; convert or rename it"
+        "people.xlsx: is a spreadsheet; save its sheet as CSV (UTF-8, separated by commas)"
     ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"PK\x03\x04rest", "is a spreadsheet or another zip archive, whatever its name; save its sheet as CSV"),
+        (b"PAR1rest", "is a Parquet file, whatever its name; rename it to .parquet"),
+        (b"\x1f\x8brest", "is compressed by gzip, whatever its name; rename it to .csv.gz"),
+        (b"geocode;sex;age\n01001;f;0-17\n", "separates its columns by semicolons, not by commas; write it again"),
+        (b"geocode,sex,age\n01001,f\xe9,0-17\n", "is not UTF-8 text); save it as UTF-8; it may be Latin-1"),
+    ],
+)
+def test_a_file_that_is_not_what_its_name_says_is_named_for_what_it_is(
+    content: bytes, message: str, country: Country
+) -> None:
+    country.file("people.csv", content)
+    (problem,) = problems_of(plan_of(country, "people.csv"))
+    assert message in problem
 
 
 def test_the_digest_is_of_the_contents(country: Country) -> None:

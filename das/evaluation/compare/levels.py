@@ -22,7 +22,7 @@ import numpy as np
 
 from das.errors import Problem, UsageError
 from das.evaluation.compare.example_table import Distance
-from das.evaluation.compare.matching import POLICY, Contender, contenders_of
+from das.evaluation.compare.matching import POLICY, Contender, contenders_of, why_not_congenial
 from das.evaluation.compare.page import render_levels
 from das.evaluation.format import finite, table
 from das.evaluation.repeat import World, for_testing
@@ -58,7 +58,8 @@ def compare_levels(
     Parameters
     ----------
     plan : Plan
-        With any method; its counts must form a tree. Its input is read; the data set's ledger is not touched.
+        With any method. Where its counts do not form a tree, congenial draws are left out, and ``left_out`` says why.
+        Its input is read; the data set's ledger is not touched.
     runs : int
         Runs of each contender.
     epsilon : Fraction, int or str, optional
@@ -108,7 +109,8 @@ def compare_levels(
             "table": f"{plan.name}: {geounits[leaf]:,} geounits of level {leaf}, {plan.schema.size:,} cells",
             "runs": runs,
             "epsilon": first.epsilon,
-            "matched": _matched(first, conditioned[0]),
+            "matched": _matched(first, conditioned),
+            "left_out": {} if conditioned else {"congenial": why_not_congenial(plan)},
             "contenders": [each.to_json() | {"name": name} for name, each in named.items()],
             "promises": _beside(contenders),
             "levels": [
@@ -152,14 +154,14 @@ def compare_folder(folder: Path, **asked: Any) -> dict[str, Any]:
     return found
 
 
-def _matched(measured: Contender, conditioned: Contender) -> dict[str, Any]:
+def _matched(measured: Contender, conditioned: Sequence[Contender]) -> dict[str, Any]:
     plan = measured.plan
     return {
         "promise": f"policy {POLICY}: at most a(t) records change that need each other to keep what is public",
         "a": measured.matched["a"],
         "epsilon": measured.epsilon,
         "delta": float(plan.settings.privacy.delta) if plan.framework == "zcdp" else 0.0,
-        "status": {RAW: measured.matched["status"], conditioned.name: conditioned.matched["status"]},
+        "status": {RAW: measured.matched["status"]} | {each.name: each.matched["status"] for each in conditioned[:1]},
         # Available for unconditioned noise alone, and therefore not matched.
         "tight_epsilon_of_raw_noise": measured.matched["tight_epsilon"],
     }
@@ -273,4 +275,5 @@ def levels_text(found: Mapping[str, Any]) -> str:
         for level in found["levels"]
         for row in level["contenders"]
     ]
-    return f"{found['comparison']}\n{heading} ({grounds})\n\n{table(columns, rows)}"
+    left_out = "".join(f"\nleft out: {name}: {reason}" for name, reason in found.get("left_out", {}).items())
+    return f"{found['comparison']}\n{heading} ({grounds}){left_out}\n\n{table(columns, rows)}"

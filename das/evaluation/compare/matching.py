@@ -16,7 +16,7 @@ from typing import Any
 
 from das.accounting.joint import conditioned_on_tree
 from das.accounting.policies import Guarantee, Policy, guarantee
-from das.errors import Problem, UsageError
+from das.errors import ConfigError, Problem, UsageError
 from das.exact import float_upper
 from das.plan.for_accountant import hierarchical_plan
 from das.plan.geography import spine_of
@@ -26,7 +26,7 @@ from das.plan.tree_of_counts import tree_of
 from das.promise.account import account
 from geography import Spine
 
-__all__ = ["POLICY", "Contender", "contenders_of", "effective_epsilon", "matched_budget_lower"]
+__all__ = ["POLICY", "Contender", "contenders_of", "effective_epsilon", "matched_budget_lower", "why_not_congenial"]
 
 POLICY: Policy = "irreducible"
 RESOLUTION = 2**20
@@ -70,7 +70,7 @@ def contenders_of(plan: Plan, epsilon: Fraction | None = None) -> tuple[Contende
     Parameters
     ----------
     plan : Plan
-        With any method; all that it measures, fixes and bounds must form a tree.
+        With any method. Where what it measures, fixes and bounds does not form a tree, nothing can be conditioned.
     epsilon : Fraction, optional
         The effective epsilon to match; that of the measured plan unless given.
 
@@ -78,23 +78,23 @@ def contenders_of(plan: Plan, epsilon: Fraction | None = None) -> tuple[Contende
     -------
     tuple of Contender
         ``measured``, from which raw noise and least squares come; ``congenial, matched``; and, where conditioning the
-        same noise costs over one per cent more, ``congenial, same noise``.
+        same noise costs over one per cent more, ``congenial, same noise``. Only the first where the plan does not form
+        a tree; :func:`why_not_congenial` says why.
 
     Raises
     ------
-    ConfigError
-        The plan does not form a tree, or its conditioning is not supported by the accountant.
     UsageError
         The plan has no proved effective epsilon to match.
     """
     spine, conditioned = spine_of(plan), plan.with_method("congenial")
-    tree_of(conditioned)  # refuses a plan that is not a tree, or is not supported
     measured = plan.with_method("nonnegative-l2")
     if plan.schema.size > MOST_CELLS_AT_ONCE:
         measured = measured.with_information("level")
     if epsilon is not None:
         measured = measured.with_budget(matched_budget_lower(measured, epsilon, spine))
     aim = Fraction(effective_epsilon(measured, spine)) if epsilon is None else epsilon
+    if why_not_congenial(plan):
+        return (Contender(name="measured", plan=measured, promises=_promises(measured, spine)),)
     same = conditioned.with_budget(measured.budget)
     matched = conditioned.with_budget(matched_budget_lower(same, aim, spine))
     found = {"measured": measured, "congenial, matched": matched}
@@ -102,6 +102,23 @@ def contenders_of(plan: Plan, epsilon: Fraction | None = None) -> tuple[Contende
     if stated and effective_epsilon(same, spine) > NOTICEABLY_MORE * float(aim):
         found["congenial, same noise"] = same
     return tuple(Contender(name=name, plan=each, promises=_promises(each, spine)) for name, each in found.items())
+
+
+def why_not_congenial(plan: Plan) -> str | None:
+    """Say why a plan's noise cannot be conditioned; None where it can.
+
+    Examples
+    --------
+    >>> from das.plan.load import load
+    >>> from das.plan.presets import folder
+    >>> why_not_congenial(load(folder() / "demo.toml"))[:62]
+    "strategy.queries.state: 'votingage' does not refine 'hispanic'"
+    """
+    try:
+        tree_of(plan.with_method("congenial"))
+    except ConfigError as error:
+        return "; ".join(f"{problem.where}: {problem.reason}" for problem in error.problems)
+    return None
 
 
 def effective_epsilon(plan: Plan, spine: Spine | None = None) -> float:

@@ -87,7 +87,9 @@ def render_levels(found: Mapping[str, Any]) -> str:
     return page_template("das.evaluation.compare", "comparison.html.j2").render(
         found=found,
         title=TITLE,
-        note=found["comparison"] + ".",
+        note=found["comparison"]
+        + "."
+        + "".join(f" Left out: {name}: {why}." for name, why in found["left_out"].items()),
         caption=caption + (DASHED.format(other=" and ".join(others)) if others else ""),
         blocks=[
             _block(f"{level['level']}: {level['query']}", _of(level), level["contenders"], epsilon, f"-{number}")
