@@ -8,19 +8,29 @@ and they were not used for a month.
 
 from __future__ import annotations
 
+import fcntl
+import gc
 import inspect
 import os
 import re
 import shutil
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["compiled", "compiled_inline", "compiled_part", "kernel_folder", "kernel_root", "kernels_are_compiled"]
+__all__ = [
+    "compile_once",
+    "compiled",
+    "compiled_inline",
+    "compiled_part",
+    "kernel_folder",
+    "kernel_root",
+    "kernels_are_compiled",
+]
 
 _PACKAGE = Path(__file__).resolve().parent
 _DAY = 86_400.0
@@ -44,11 +54,11 @@ def compiled_inline(function: Callable[..., Any]) -> Any:
 def compiled_part(function: Callable[..., Any]) -> Any:
     """Compile as part of the kernels that call it, and keep it with them; Python calls it as it is written, slowly.
 
-    Without an entry from Python, a function that takes named tuples of arrays compiles in less time.
+    Without an entry from Python or C, a function that takes named tuples of arrays compiles in less time.
     """
     from numba.extending import register_jitable
 
-    return register_jitable(error_model="numpy")(function)
+    return register_jitable(error_model="numpy", no_cfunc_wrapper=True)(function)
 
 
 def _cached(function: Callable[..., Any], inline: Literal["never", "always"]) -> Any:
@@ -63,6 +73,41 @@ def _cached(function: Callable[..., Any], inline: Literal["never", "always"]) ->
         return numba.njit(cache=True, error_model="numpy", inline=inline)(function)
     finally:
         settings.CACHE_DIR = before
+
+
+def compile_once(kernel: Any, *arguments: Any) -> None:
+    """Compile a kernel for arguments like these, or load its machine code; it is for a kernel that has one signature.
+
+    Of several processes one compiles, and the others wait and load what it kept. The collector of cycles waits as well:
+    it would look through all that Numba holds, and find little.
+    """
+    import numba
+
+    if kernel.signatures:
+        return
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        with _alone_in(kernel_folder(kernel.py_func)):
+            kernel.compile(tuple(map(numba.typeof, arguments)))
+    finally:
+        if collects:
+            gc.enable()
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Wait until no other process is here; the lock ends with the process, however it ends."""
+    descriptor = -1
+    with suppress(OSError):  # a folder that cannot be made, or a file system without locks: every process compiles
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def kernel_folder(function: Callable[..., Any]) -> Path:

@@ -48,6 +48,20 @@ def test_what_was_compiled_lives_as_long_as_what_went_into_it(tmp_path: Path) ->
     assert call(tmp_path) == [8, 1]
 
 
+ONCE = f"from das.compiled import compile_once; from kernels.outer import outer; compile_once(outer, 1); {CALL}"
+
+
+def test_of_two_processes_one_compiles_and_the_other_waits_for_it(tmp_path: Path) -> None:
+    kernels = tmp_path / "kernels"
+    kernels.mkdir()
+    (kernels / "outer.py").write_text(OUTER)
+    (kernels / "inner.py").write_text(INNER.format(times=1))
+    (kernels / "constants.py").write_text("MORE = 1")
+    command = [sys.executable, "-c", ONCE]
+    both = [subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert sorted(process.communicate()[0].split() for process in both) == [["2", "0"], ["2", "1"]]
+
+
 ASK = "from das.compiled import kernels_are_compiled; import sys; print(kernels_are_compiled(), 'numba' in sys.modules)"
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from das.compiled import compiled, compiled_part
+from das.compiled import compiled_inline, compiled_part
 from das.estimation.solvers.active_set.layout import Floats
 from das.estimation.solvers.active_set.setup import Constraints, Objective, hessian_product
 
 __all__ = ["value_and_bound"]
 
 
-@compiled_part
+@compiled_inline
 def _less_limits(bound: float, constraints: Constraints, multipliers: Floats) -> float:
     """Subtract twice the limits' multipliers times the bounds on their side; where there is no bound, the term is 0."""
     lower, upper = constraints.lower, constraints.upper
@@ -24,7 +24,7 @@ def _less_limits(bound: float, constraints: Constraints, multipliers: Floats) ->
     return bound
 
 
-@compiled
+@compiled_part
 def value_and_bound(
     objective: Objective, constraints: Constraints, x: Floats, cell_multipliers: Floats, limit_multipliers: Floats
 ) -> tuple[float, float]:
@@ -52,13 +52,10 @@ def value_and_bound(
     at an end of the box: the bound is off by the distance itself and, at the top of the spine, minus infinity.
     """
     m, n = x.shape
-    parent, upper, modulus, reference = constraints.parent, constraints.upper, objective.modulus, objective.reference
-    cell_start, cell_row, free, linear_terms = (
-        constraints.cell_start,
-        constraints.cell_row,
-        constraints.free,
-        objective.linear,
-    )
+    parent, upper = constraints.parent, constraints.upper
+    modulus, reference = objective.modulus, objective.reference
+    cell_start, cell_row = constraints.cell_start, constraints.cell_row
+    free, linear_terms = constraints.free, objective.linear
     step = np.empty((m, n))
     for i in range(m):
         for c in range(n):

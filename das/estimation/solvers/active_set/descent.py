@@ -12,7 +12,6 @@ from das.estimation.solvers.active_set.face import (
     Face,
     blocks_product,
     chain_product_on_face,
-    dot,
     project,
 )
 from das.estimation.solvers.active_set.layout import Floats
@@ -48,10 +47,14 @@ def project_onto_face(
     Returned is by how much each binding limit is missed, if the face cannot meet all, and the largest such number.
     The point is seen from where each cell's entries are equal and sum to the parent.
     """
-    start, share, number, held = face.start, face.share, face.number, face.binding
-    x, lower, upper, cells = state.x, constraints.lower, constraints.upper, vectors.cells
-    parent, cell, child, terms = constraints.parent, face.cell, face.child, face.terms
-    moved, even, limits, binding = vectors.moved, vectors.step, vectors.limits_step, state.binding
+    start, share = face.start, face.share
+    number, held = face.number, face.binding
+    x, lower = state.x, constraints.lower
+    upper, cells = constraints.upper, vectors.cells
+    parent, cell = constraints.parent, face.cell
+    child, terms = face.child, face.terms
+    moved, even = vectors.moved, vectors.step
+    limits, binding = vectors.limits_step, state.binding
     goal, missed, worst = np.empty(held), np.empty(held), 0.0
     for r in range(binding.shape[1]):
         for c in range(binding.shape[0]):
@@ -85,8 +88,10 @@ def start_descent(face: Face, missed: Floats, infeasible: bool, state: State, ve
     If the face cannot meet its limits, those missed get large multipliers: on the entries of the face these cancel
     out, and entries beside it that could help become positive.
     """
-    cell, child, terms, half_gradient = face.cell, face.child, face.terms, state.half_gradient
-    descent, _, direction, _, moved, cells, limits, _ = vectors
+    cell, child = face.cell, face.child
+    terms, half_gradient = face.terms, state.half_gradient
+    descent, direction, moved = vectors.descent, vectors.direction, vectors.moved
+    cells, limits = vectors.cells, vectors.limits
     for j in range(len(cell)):
         descent[j] = -half_gradient[cell[j], child[j]]
         direction[j] = 0.0
@@ -97,6 +102,21 @@ def start_descent(face: Face, missed: Floats, infeasible: bool, state: State, ve
         limits[b] = _FARKAS * missed[b] if infeasible and b < face.binding else 0.0
     for t in range(len(terms) if infeasible else 0):
         descent[terms[t, 0]] -= limits[terms[t, 1]]
+
+
+@compiled_part
+def _dot(left: Floats, right: Floats) -> float:
+    """Inner product: four sums side by side, in an order that does not depend on the machine."""
+    a, b, c, d = 0.0, 0.0, 0.0, 0.0
+    size = len(left)
+    for j in range(0, size - 3, 4):
+        a += left[j] * right[j]
+        b += left[j + 1] * right[j + 1]
+        c += left[j + 2] * right[j + 2]
+        d += left[j + 3] * right[j + 3]
+    for j in range(size - size % 4, size):
+        a += left[j] * right[j]
+    return (a + b) + (c + d)
 
 
 @compiled_part
@@ -114,11 +134,17 @@ def descend(
 
     ``fine`` is the length at which a face is solved: no target is below it.
     """
-    descent, step, direction, product, moved, cells, limits, limits_step = vectors
-    start, share, terms, child, stiff = face.start, face.share, face.terms, face.child, face.number[-1]
-    energy_before, steps, products, _, target = progress
-    size, most, binding, numbered = len(face.cell), EXTRA_STEPS + len(face.cell), face.binding, face.numbered
-    place, edges, weights, sums, row = face.place, objective.edges, objective.weights, space.sums, space.row
+    descent, step, direction = vectors.descent, vectors.step, vectors.direction
+    product, moved, cells = vectors.product, vectors.moved, vectors.cells
+    limits, limits_step = vectors.limits, vectors.limits_step
+    start, share, terms = face.start, face.share, face.terms
+    child, stiff = face.child, face.number[-1]
+    energy_before, steps = progress.energy, progress.steps
+    products, target = progress.products, progress.target
+    size, most = len(face.cell), EXTRA_STEPS + len(face.cell)
+    binding, numbered = face.binding, face.numbered
+    place, edges, weights = face.place, objective.edges, objective.weights
+    sums, row = space.sums, space.row
     while True:
         for b in range(numbered):
             limits_step[b] = 0.0
@@ -127,7 +153,7 @@ def descend(
         project(start, share, terms, factor, step, cells, limits_step)
         for b in range(binding):
             limits[b] += limits_step[b]
-        squared = dot(step, step)
+        squared = _dot(step, step)
         energy = squared
         # What the stiff totals took is still to be descended; the rest is gone for good.
         for j in range(size):
@@ -136,7 +162,7 @@ def descend(
             for j in range(size):
                 if stiff[child[j]] >= 0:
                     descent[j] += limits_step[stiff[child[j]]]
-            energy = dot(descent, step)
+            energy = _dot(descent, step)
         if target < 0.0:
             target = max(fine * fine, _ROUGH * _ROUGH * squared)
         if squared <= target or steps >= most:
@@ -151,7 +177,7 @@ def descend(
             blocks_product(blocks, row, direction, product)
         steps += 1
         products += 1
-        curvature = dot(direction, product)
+        curvature = _dot(direction, product)
         if curvature <= 0.0:  # flat up to rounding
             steps = most
             continue

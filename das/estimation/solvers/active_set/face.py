@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from das.compiled import compiled, compiled_part
+from das.compiled import compiled_inline, compiled_part
 from das.estimation.solvers.active_set.hessian import chain_product
 from das.estimation.solvers.active_set.layout import Bools, Floats, Ints, Numbers
 from das.estimation.solvers.active_set.setup import Constraints, Objective
@@ -21,7 +21,6 @@ __all__ = [
     "Face",
     "blocks_product",
     "chain_product_on_face",
-    "dot",
     "factorise",
     "hessian_blocks",
     "list_face",
@@ -58,7 +57,7 @@ class Blocks(NamedTuple):
     values: Floats
 
 
-@compiled
+@compiled_inline
 def share_out(parent: Floats, positive: Bools, x: Floats) -> None:
     """Subtract from the positive entries of each cell what leaves the parent's count; negative ones drop out.
 
@@ -83,7 +82,7 @@ def share_out(parent: Floats, positive: Bools, x: Floats) -> None:
             positive[i, c] = x[i, c] > 0.0
 
 
-@compiled_part
+@compiled_inline
 def _open_unmet_limits(positive: Bools, binding: Ints, constraints: Constraints) -> None:
     """Make all free entries of a binding limit positive if none of them is."""
     row_start, row_cell, free = constraints.row_start, constraints.row_cell, constraints.free
@@ -98,10 +97,11 @@ def _open_unmet_limits(positive: Bools, binding: Ints, constraints: Constraints)
                         positive[row_cell[k], c] = free[row_cell[k], c]
 
 
-@compiled_part
+@compiled_inline
 def _list_entries(positive: Bools, free: Bools, face: Face) -> int:
     """List the positive entries, cell by cell; a cell of a parent that has none opens all that are free."""
-    start, cell, child, place, share = face.start, face.cell, face.child, face.place, face.share
+    start, cell, child = face.start, face.cell, face.child
+    place, share = face.place, face.share
     m, n = positive.shape
     size = 0
     for i in range(m):
@@ -123,7 +123,7 @@ def _list_entries(positive: Bools, free: Bools, face: Face) -> int:
     return size
 
 
-@compiled_part
+@compiled_inline
 def _number_limits(binding: Ints, stiffness: Floats, number: Ints) -> tuple[int, int]:
     """Number the binding limits, then the stiff totals; return the counts without and with the latter."""
     n, rows = binding.shape
@@ -150,7 +150,8 @@ def list_face(positive: Bools, binding: Ints, constraints: Constraints, stiffnes
     ``space`` is a face with room for all entries and terms. A total is stiff if its ``stiffness`` is positive.
     """
     row_start, row_cell = constraints.row_start, constraints.row_cell
-    start, child, number, terms = space.start, space.child, space.number, space.terms
+    start, child = space.start, space.child
+    number, terms = space.number, space.terms
     _open_unmet_limits(positive, binding, constraints)
     size = _list_entries(positive, constraints.free, space)
     limits, count = _number_limits(binding, stiffness, number)
@@ -178,7 +179,7 @@ def list_face(positive: Bools, binding: Ints, constraints: Constraints, stiffnes
     )
 
 
-@compiled_part
+@compiled_inline
 def _add_cell(gram: Floats, tied: Ints, share: float, taken: Floats) -> None:
     """Subtract from the Gram matrix what projecting out a cell's sum removes: share x (limits of its entries)^2."""
     count = len(gram)
@@ -198,10 +199,11 @@ def _add_cell(gram: Floats, tied: Ints, share: float, taken: Floats) -> None:
                 row[tied[v]] -= share
 
 
-@compiled_part
+@compiled_inline
 def _gram_matrix(face: Face, constraints: Constraints, stiffness: Floats, tied: Ints) -> Floats:
     """Inner products of the binding limits and stiff totals on the face, after the cells' sums are projected out."""
-    start, child, share, number = face.start, face.child, face.share, face.number
+    start, child = face.start, face.child
+    share, number = face.share, face.number
     cell_start, cell_row = constraints.cell_start, constraints.cell_row
     last = number.shape[0] - 1
     gram, taken = np.zeros((face.numbered, face.numbered)), np.zeros(face.numbered)
@@ -314,7 +316,7 @@ def project(
     _centre(start, share, vector, cell_multipliers)
 
 
-@compiled_part
+@compiled_inline
 def chain_product_on_face(
     place: Numbers, edges: Numbers, weights: Floats, cells: int, sums: Floats, vector: Floats, out: Floats
 ) -> None:
@@ -329,10 +331,10 @@ def chain_product_on_face(
         out[j] = flat[place[j]]
 
 
-@compiled_part
+@compiled_inline
 def blocks_product(blocks: Blocks, scratch: Floats, vector: Floats, out: Floats) -> None:
     """Multiply a vector on the face by the Hessian, block by block; ``scratch`` has room for a child's entries."""
-    entry, start, values = blocks
+    entry, start, values = blocks.entry, blocks.start, blocks.values
     position = 0
     for c in range(len(start) - 1):
         entries = entry[start[c] : start[c + 1]]
@@ -352,7 +354,8 @@ def blocks_product(blocks: Blocks, scratch: Floats, vector: Floats, out: Floats)
 @compiled_part
 def hessian_blocks(objective: Objective, face: Face, entry: Numbers, start: Numbers) -> Blocks:
     """List the entries of each child in ``entry`` and ``start``, and copy its Hessian on them."""
-    cell, child, table, kinds = face.cell, face.child, objective.table, objective.kinds
+    cell, child = face.cell, face.child
+    table, kinds = objective.table, objective.kinds
     n = len(start) - 1
     for c in range(n + 1):
         start[c] = 0
@@ -380,18 +383,3 @@ def hessian_blocks(objective: Objective, face: Face, entry: Numbers, start: Numb
                 out[k] = own[row[cell[entries[k]]]]
             position += len(entries)
     return Blocks(entry, start, values)
-
-
-@compiled_part
-def dot(left: Floats, right: Floats) -> float:
-    """Inner product: four sums side by side, in an order that does not depend on the machine."""
-    a, b, c, d = 0.0, 0.0, 0.0, 0.0
-    size = len(left)
-    for j in range(0, size - 3, 4):
-        a += left[j] * right[j]
-        b += left[j + 1] * right[j + 1]
-        c += left[j + 2] * right[j + 2]
-        d += left[j + 3] * right[j + 3]
-    for j in range(size - size % 4, size):
-        a += left[j] * right[j]
-    return (a + b) + (c + d)

@@ -68,7 +68,8 @@ def _stiff_totals(objective: Objective, constraints: Constraints) -> Floats:
 @compiled_part
 def _first_state(objective: Objective, constraints: Constraints) -> tuple[State, Tolerances]:
     """Start from the table nearest to the reference, with equalities as binding limits."""
-    parent, lower, upper, reference = constraints.parent, constraints.lower, constraints.upper, objective.reference
+    parent, lower = constraints.parent, constraints.lower
+    upper, reference = constraints.upper, objective.reference
     x, positive, linear = reference.copy(), constraints.free.copy(), objective.linear
     share_out(parent, positive, x)
     m, n = x.shape
@@ -116,7 +117,8 @@ def _move(objective: Objective, sums: Floats, move: Floats, x: Floats, half_grad
 @compiled_part
 def _correct_entries(constraints: Constraints, tolerances: Tolerances, state: State) -> int:
     """Drop entries that are negative, add free ones whose reduced gradient is; return the number of changes."""
-    x, half_gradient, positive, _, cell_multipliers, limit_multipliers = state
+    x, half_gradient, positive = state.x, state.half_gradient, state.positive
+    cell_multipliers, limit_multipliers = state.cell_multipliers, state.limit_multipliers
     free, cell_start, cell_row = constraints.free, constraints.cell_start, constraints.cell_row
     near, little = tolerances.near, 4.0 * tolerances.fine
     m, n = x.shape
@@ -142,7 +144,8 @@ def _correct_entries(constraints: Constraints, tolerances: Tolerances, state: St
 def _correct_limits(constraints: Constraints, tolerances: Tolerances, state: State) -> int:
     """Release limits whose multiplier has the wrong sign, bind those that are violated; return the number of both."""
     x, binding, multipliers = state.x, state.binding, state.limit_multipliers
-    _, _, row_start, row_cell, _, _, lower, upper = constraints
+    row_start, row_cell = constraints.row_start, constraints.row_cell
+    lower, upper = constraints.lower, constraints.upper
     near, little = tolerances.near, 4.0 * tolerances.fine
     n = x.shape[1]
     changes, total = 0, np.empty(n)

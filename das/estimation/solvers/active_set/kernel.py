@@ -36,7 +36,8 @@ def _clean(parent: Floats, x: Floats) -> None:
 @compiled_part
 def _largest_violation(limits: LimitArrays, x: Floats) -> float:
     """Largest violation of a sum or a limit, in persons."""
-    parent, index, columns, lower, upper = limits
+    parent, index, columns = limits.parent, limits.column_of, limits.columns
+    lower, upper = limits.lower, limits.upper
     m, n = x.shape
     worst, sums = 0.0, np.zeros(lower.shape)
     for i in range(m):
@@ -59,7 +60,8 @@ def _largest_violation(limits: LimitArrays, x: Floats) -> float:
 @compiled_inline
 def _limits_of(families: Families, family: int) -> LimitArrays:
     """Limits of one of the families."""
-    parent, index, columns, lower, upper = families.limits
+    parent, index, columns = families.limits.parent, families.limits.column_of, families.limits.columns
+    lower, upper = families.limits.lower, families.limits.upper
     first, last = families.child_start[family], families.child_start[family + 1]
     start, stop = families.cell_start[family], families.cell_start[family + 1]
     people = parent[start:stop] if len(parent) > 0 else parent
@@ -69,7 +71,12 @@ def _limits_of(families: Families, family: int) -> LimitArrays:
 @compiled_inline
 def _objective_of(families: Families, family: int, fixed: Floats, left: Ints, group_of: Ints) -> Objective:
     """Objective of one of the families, in the cells that are left."""
-    index, finer, precision, columns, values = families.measurements
+    index, finer, precision = (
+        families.measurements.column_of,
+        families.measurements.finer,
+        families.measurements.precision,
+    )
+    columns, values = families.measurements.columns, families.measurements.values
     if len(finer) > 0:
         first, last = families.child_start[family], families.child_start[family + 1]
         start, stop = families.cell_start[family], families.cell_start[family + 1]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from das.compiled import compiled, compiled_part
+from das.compiled import compiled_inline, compiled_part
 from das.estimation.solvers.active_set.hessian import (
     Groups,
     add_kinds_product,
@@ -81,10 +81,11 @@ class Objective(NamedTuple):
     stiffness: Floats  # for each child: the Hessian's value common to all pairs of cells, over a cell's value beyond it
 
 
-@compiled_part
+@compiled_inline
 def _find_free(limits: LimitArrays, free: Bools) -> bool:
     """Fill in which entries can be positive; return whether no limit contradicts itself or the cells there are."""
-    parent, index, columns, lower, upper = limits
+    parent, index, columns = limits.parent, limits.column_of, limits.columns
+    lower, upper = limits.lower, limits.upper
     m, n = free.shape
     for i in range(m):
         for c in range(n):
@@ -106,7 +107,7 @@ def _find_free(limits: LimitArrays, free: Bools) -> bool:
     return consistent
 
 
-@compiled
+@compiled_part
 def fix_determined_cells(limits: LimitArrays, free: Bools, fixed: Floats) -> tuple[bool, Ints]:
     """Find which entries are free, fix the cells that one child alone can fill; return the cells that are left.
 
@@ -133,13 +134,14 @@ def fix_determined_cells(limits: LimitArrays, free: Bools, fixed: Floats) -> tup
     return consistent and any_free and count > 0, left[:count]
 
 
-@compiled_part
+@compiled_inline
 def _rows_of_columns(limits: LimitArrays, left: Ints, size: Ints) -> Ints:
     """Number the columns whose limits exclude more than entries that are not free; -1 for all others.
 
     ``size`` comes as zeros and becomes the number of cells of each such column.
     """
-    _, index, columns, lower, upper = limits
+    index, columns = limits.column_of, limits.columns
+    lower, upper = limits.lower, limits.upper
     width = lower.shape[1]
     row_of = np.full(width, -1)
     for c in range(lower.shape[0]):
@@ -158,12 +160,13 @@ def _rows_of_columns(limits: LimitArrays, left: Ints, size: Ints) -> Ints:
     return row_of
 
 
-@compiled_part
+@compiled_inline
 def _row_bounds(
     limits: LimitArrays, row_of: Ints, row_start: Numbers, fixed: Floats, left: Ints
 ) -> tuple[Floats, Floats]:
     """Bounds of each row, children x rows, less the counts of fixed cells."""
-    _, index, columns, lower, upper = limits
+    index, columns = limits.column_of, limits.columns
+    lower, upper = limits.lower, limits.upper
     n, rows = lower.shape[0], len(row_start) - 1
     low, high = np.zeros((n, rows)), np.full((n, rows), np.inf)
     for column in range(lower.shape[1]):
@@ -187,7 +190,7 @@ def _row_bounds(
     return low, high
 
 
-@compiled
+@compiled_part
 def constraints_on_cells(limits: LimitArrays, free: Bools, fixed: Floats, left: Ints) -> Constraints:
     """Write the constraints on the cells that are left: the sums to the parent, and the limits as rows."""
     parent, index, columns = limits.parent, limits.column_of, limits.columns
@@ -225,7 +228,7 @@ def constraints_on_cells(limits: LimitArrays, free: Bools, fixed: Floats, left: 
     return Constraints(people, free_left, row_start, row_cell, cell_start, cell_row, low, high)
 
 
-@compiled_part
+@compiled_inline
 def _values_of_groups(
     measurements: MeasurementArrays, groups: Groups, fixed: Floats, left: Ints, group_of: Ints
 ) -> Floats:
@@ -256,7 +259,7 @@ def _values_of_groups(
     return values
 
 
-@compiled
+@compiled_part
 def objective_from_measurements(
     measurements: MeasurementArrays, fixed: Floats, left: Ints, group_of: Ints
 ) -> Objective:
@@ -305,7 +308,7 @@ def objective_from_measurements(
     return Objective(groups.edges, weights, no_table, no_kinds, reference, linear, constant, modulus, scale, stiffness)
 
 
-@compiled_part
+@compiled_inline
 def _stiffness_of_table(table: Floats, kinds: Ints, children: int) -> Floats:
     """Find for each child the Hessian's value common to all pairs of cells, over a cell's value beyond it."""
     k = len(kinds)
@@ -327,7 +330,8 @@ def _stiffness_of_table(table: Floats, kinds: Ints, children: int) -> Floats:
 @compiled_part
 def objective_from_estimates(estimates: EstimateArrays, fixed: Floats, left: Ints) -> Objective:
     """Write a quadratic around linear estimates, given children x cells, as a function of the cells that are left."""
-    table, kinds, reference, linear, constant, modulus = estimates
+    table, kinds, reference = estimates.table, estimates.kinds, estimates.reference
+    linear, constant, modulus = estimates.linear, estimates.constant, estimates.modulus
     m, n = fixed.shape
     k = len(left)
     reference_left, linear_left = np.empty((k, n)), np.empty((k, n))
