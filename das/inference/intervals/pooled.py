@@ -218,7 +218,7 @@ class _PooledFiles(PublicFiles):
         for part, m in zip(parts, measured, strict=True):
             many: Floats = np.ones(1)
             for each in self.sums_of(m.query).multiplicity:
-                many = np.outer(many, each).reshape(-1)
+                many = np.asarray(np.outer(many, each), dtype=np.float64).reshape(-1)
             found.append(np.concatenate(part) / many)
         return found
 
