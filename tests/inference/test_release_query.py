@@ -18,6 +18,7 @@ import das
 from das.api import Release
 from das.cli import das as command
 from das.errors import UsageError
+from das.inference.intervals.asked import ask
 from das.release.manifest import verify_release
 from das.schema.query import Query, parse_query
 
@@ -391,3 +392,81 @@ def test_the_command_takes_differences_sums_and_ratios(run: Callable[..., str], 
     assert less["rows"][0]["std_dev"] == pytest.approx(terms["rows"][0]["std_dev"])
     share = json.loads(run("--where", "sex=f", "--over", "total", "--json"))
     assert 0 < share["rows"][0]["low"] < share["rows"][0]["high"] < 1
+
+
+class TestSmallTables:
+    """What is asked alone, as for schemas whose queries couple too many cells; here the limit is put to zero."""
+
+    @pytest.fixture
+    def coupled(self, release: Release, monkeypatch: pytest.MonkeyPatch) -> Release:
+        monkeypatch.setattr("das.inference.intervals.query.LARGEST_BLOCK", 0)
+        return das.open(release.folder.path.parent)
+
+    @pytest.mark.parametrize("place", ["province:N", "district:N2", "village:N12", "catchment:HC02"])
+    @pytest.mark.parametrize(
+        ("query", "where"), [("total", {}), ("sex", {}), ("sex", {"age": ["15-24", "65+"]}), ("grown", {"sex": "f"})]
+    )
+    def test_estimates_are_least_squares_of_the_sums(
+        self, coupled: Release, place: str, query: str, where: dict[str, Any]
+    ) -> None:
+        """By brute force: the measured answers are added up to what the table's cells determine."""
+        schema, asked = coupled.plan.schema, ask(coupled.plan.schema, query, where)
+        labels = [[tuple(column) for column in factor.T.tolist()] for factor in asked.factors]
+        group = np.array([[f"{a}|{b}" for b in labels[1]] for a in labels[0]]).reshape(-1)
+        names = list(dict.fromkeys(group.tolist()))
+        into = np.array([[float(name == each) for each in group] for name in names])  # groups x cells
+        size = len(VILLAGES) * len(names)
+        information, vector = np.zeros((size, size)), np.zeros(size)
+        for level in ("province", "district", "village"):
+            for row in coupled.measurements(level).itertuples():
+                parsed = parse_query(schema, row.query)
+                answers = np.zeros((parsed.size, schema.size))
+                answers[parsed.index, np.arange(schema.size)] = 1.0
+                sums = _sums_of_both(answers, into)
+                combined = sums @ np.array(row.value)
+                noise = row.variance * sums.sum(axis=1)
+                on_groups = (sums @ answers @ into.T > 0).astype(float)
+                leaves = leaves_of(f"{level}:{row.geocode}")
+                w = np.kron(np.array([leaves.get(v, 0.0) for v in VILLAGES])[None, :], on_groups)
+                information += (w.T / noise) @ w
+                vector += w.T @ (combined / noise)
+        covariance = np.linalg.inv(information)
+        mean = covariance @ vector
+        counts = coupled.counts("province").groupby("geocode")["count"].sum()
+        for province in PLACES:
+            leaves = leaves_of(f"province:{province}")
+            one = np.kron(np.array([leaves.get(v, 0.0) for v in VILLAGES]), np.ones(len(names)))
+            gain = covariance @ one / (one @ covariance @ one)
+            mean = mean + gain * (counts[province] - one @ mean)
+            covariance = covariance - np.outer(gain, one @ covariance)
+        found = coupled.query(query, where=where, area=[place])
+        assert "sums of measured answers" in found.notes[0]
+        weights = asked.of_cells(into) @ np.eye(asked.size)  # groups x answers, each cell of a group counted
+        weights = (weights > 0).astype(float)
+        leaves = leaves_of(place)
+        for at, row in enumerate(found.table.to_pylist()):
+            w = np.kron(np.array([leaves.get(v, 0.0) for v in VILLAGES]), weights[:, at])
+            assert row["estimate"] == pytest.approx(float(w @ mean), abs=1e-6)
+            assert row["std_dev"] == pytest.approx(float(np.sqrt(max(w @ covariance @ w, 0.0))), abs=1e-6)
+
+    def test_shares_and_too_many_groups(self, coupled: Release, monkeypatch: pytest.MonkeyPatch) -> None:
+        found = coupled.query(where={"sex": "f"}, over={}, level="district")
+        assert all(0 <= row["low"] < row["estimate"] < row["high"] <= 1 for row in found.table.to_pylist())
+        table = coupled.query("sex * age", level="district").table
+        with monkeypatch.context() as usual:
+            usual.setattr("das.inference.intervals.query.LARGEST_BLOCK", 400)
+            whole = coupled.query("sex * age", level="district").table
+        assert table["count"].to_pylist() == whole["count"].to_pylist()
+        assert sum(table["std_dev"].to_pylist()) >= sum(whole["std_dev"].to_pylist())
+        monkeypatch.setattr("das.inference.intervals.pooled.LARGEST_BLOCK", 3)
+        with pytest.raises(UsageError, match="tells 8 groups of cells apart"):
+            coupled.query("sex * age")
+
+
+def _sums_of_both(answers: NDArray[np.float64], into: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The finest sums of answers that are sums of groups, too: sums x answers."""
+    overlap = (answers @ into.T > 0).astype(int)
+    reach = np.eye(len(answers), dtype=int)
+    for _ in range(len(answers)):
+        reach = ((reach @ overlap @ overlap.T) > 0).astype(int)
+    return np.unique(reach, axis=0).astype(float)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,14 +52,25 @@ class PublicFiles:
     @cached_property
     def basis(self) -> Basis:
         """The basis of all queries that are measured or known."""
+        if self.coupled > LARGEST_BLOCK:
+            reason = f"couple {self.coupled} sums of cells, and covariances are worked out up to {LARGEST_BLOCK}"
+            raise UsageError(Problem("its queries", reason, "ask for the numbers that you need with `das query`"))
+        return self._whole_basis
+
+    @property
+    def coupled(self) -> int:
+        """How many sums of cells the queries couple: the size of the largest block."""
+        return math.prod(axis.shared for axis in self._whole_basis.axes)
+
+    @cached_property
+    def _whole_basis(self) -> Basis:
         plan = self.plan
         queries = [*(m.query for m in plan.measurements), *plan.limited_queries]
-        basis = Basis.of(plan.schema, queries, plan.limited_queries)
-        largest = max(where.shape[1] for where in basis.where)
-        if largest > LARGEST_BLOCK:
-            reason = f"its queries couple {largest} sums of cells, and covariances are worked out up to {LARGEST_BLOCK}"
-            raise UsageError(Problem("intervals", reason, "use the measurements and their variances"))
-        return basis
+        return Basis.of(plan.schema, queries, plan.limited_queries)
+
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know of every answer."""
+        return ()
 
     @cached_property
     def covariances(self) -> Covariances:

@@ -22,7 +22,7 @@ from das.inference.intervals.asked import Asked, Where, ask
 from das.inference.intervals.estimates import Estimates
 from das.inference.intervals.limits import feldman_cousins, fieller, half_width, normal_limits
 from das.inference.intervals.places import Gazetteer, Place, combined
-from das.inference.intervals.public_files import PublicFiles
+from das.inference.intervals.public_files import LARGEST_BLOCK, PublicFiles
 from das.schema.schema import Partition
 from geography import Areas
 
@@ -118,8 +118,14 @@ def answer(known: Estimates, question: Question) -> Intervals:
         from das.inference.intervals.conditioned import conditioned_answer
 
         return conditioned_answer(files, question, asked, _places(gazetteer, question))
+    below = ask(files.plan.schema, "total", question.over or {})
+    if files.coupled > LARGEST_BLOCK:
+        from das.inference.intervals.pooled import pooled
+
+        known, (asked, below) = pooled(known, [asked, below])
+        files = known.files
     if question.is_ratio:
-        return _ratio(known, question, asked, gazetteer)
+        return _ratio(known, question, asked, below, gazetteer)
     level = question.level
     if level in files.plan.levels and not question.minus and not question.area:
         real = np.flatnonzero(files.spine.real(level))
@@ -305,10 +311,9 @@ def _same_answers(asked: Asked, factors: Sequence[Partition]) -> NDArray[np.bool
     return out
 
 
-def _ratio(known: Estimates, question: Question, asked: Asked, gazetteer: Gazetteer) -> Intervals:
+def _ratio(known: Estimates, question: Question, asked: Asked, below: Asked, gazetteer: Gazetteer) -> Intervals:
     """Ratios to a denominator in the same place or another one, with Fieller's limits."""
     files = known.files
-    below = ask(files.plan.schema, "total", question.over or {})
     places = _places(gazetteer, question)
     other = [gazetteer.place(question.over_area)] * len(places) if question.over_area else places
     n, d = _sums(known, places, asked), _sums(known, other, below)
@@ -346,7 +351,7 @@ def _ratio(known: Estimates, question: Question, asked: Asked, gazetteer: Gazett
 
 def _notes(files: PublicFiles, numbers: _Numbers, asked: Asked) -> tuple[str, ...]:
     if not np.isnan(numbers.estimate).any():
-        return ()
+        return files.notes()
     levels = dict.fromkeys(name.partition(":")[0] for name in numbers.names)
     found = []
     for level in levels if all(level in files.plan.levels for level in levels) else files.plan.levels[-1:]:
@@ -357,7 +362,7 @@ def _notes(files: PublicFiles, numbers: _Numbers, asked: Asked) -> tuple[str, ..
         known = [q for q in names if not sees_unseen(files.basis, ask(files.plan.schema, q).factors, seen)]
         what = f"estimable there: {', '.join(known)}" if known else "nothing is estimable there"
         found.append(f"not estimable at {level}: nothing that was measured determines {asked.text!r}; {what}")
-    return tuple(found)
+    return (*files.notes(), *found)
 
 
 def _table(
