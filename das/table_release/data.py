@@ -147,7 +147,9 @@ def _counts(settings: TableSettings, file: Path, labels: dict[str, list[str]]) -
         codes = pc.index_in(pc.cast(table[name], pa.string()), pa.array(known, pa.string()))
         code = pc.fill_null(codes, -1).to_numpy(zero_copy_only=False).astype(np.int64)
         if wrong := int((code < 0).sum()):
-            problems.append(Problem(file.name, f"{wrong} values of {name!r} are no labels of it", "complete its labels"))
+            problems.append(
+                Problem(file.name, f"{wrong} values of {name!r} are no labels of it", "complete its labels")
+            )
         cell = cell * len(known) + np.maximum(code, 0)
     size = int(np.prod([len(each) for each in labels.values()]))
     weights = np.ones(table.num_rows, dtype=np.int64)
@@ -185,7 +187,9 @@ def _published(
         made = []
         for named in selections:
             row = selected(labels, named).astype(int)
-            about = ", ".join(f"{key} = {' or '.join([of] if isinstance(of, str) else of)}" for key, of in named.items())
+            about = ", ".join(
+                f"{key} = {' or '.join([of] if isinstance(of, str) else of)}" for key, of in named.items()
+            )
             made.append(Fact(about or "everybody", tuple(row.tolist()), int(row @ counts)))
         if each.counts is not None:
             shape = [len(labels[name]) for name in each.columns or []]

@@ -74,7 +74,7 @@ def plan_text(found: dict[str, Any]) -> str:
     """Return the comparison as lines for a terminal."""
     a = found["adjacency"]
     lines = [
-        f"{found['name']}: {found['cells']} cells, {found['records']} records, {found['rank']} dimensions are not public",
+        f"{found['name']}: {found['cells']} cells, {found['records']} records, {found['rank']} dimensions not public",
         f"promise: {found['promise']} under semi, a(t) = {a['a']} ({a['grounds']})",
         "",
         f"{'mechanism':<18}{'expected L2':>12}{'+-':>8}  {'semi':>9}{'irreducible':>13}  facts",
@@ -85,7 +85,10 @@ def plan_text(found: dict[str, Any]) -> str:
         facts = "kept" if row["keeps_facts"] else "broken"
         lines.append(f"{row['mechanism']:<18}{row['expected_l2']:>12.2f}{error:>8}{epsilons or '':<22}    {facts}")
     lines += [f"{name:<18}left out: {reason}" for name, reason in found["left_out"].items()]
-    lines += ["", f"recommended: {found['recommended'] or 'none'} (smallest expected L2 error; epsilon of each policy above)"]
+    lines += [
+        "",
+        f"recommended: {found['recommended'] or 'none'} (smallest expected L2 error; epsilon of each policy above)",
+    ]
     secrets = {each["secret"]: None for row in found["mechanisms"] for each in row["secrets"]}
     for secret in secrets:
         numbers = [

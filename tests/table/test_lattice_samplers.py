@@ -19,8 +19,8 @@ from das.accounting.small_table.enumeration import net_moves
 from das.accounting.small_table.margins import margin_invariants
 from das.errors import ConfigError
 from das.noise import RunKey
-from das.table.example import COUNTS, SEX_BY_AGE
 from das.table.exact_coins import draw_shifted_gaussian, shifted_mass_ratio, toss_exp, toss_shifted_mass
+from das.table.example import COUNTS, SEX_BY_AGE
 from das.table.lattice import MoveLattice, equality_rows, move_lattice
 from das.table.lattice_gaussian import LatticeGaussian
 from das.table.lattice_k_norm import LatticeKNorm, solved_by
@@ -180,7 +180,7 @@ def test_a_wrong_proposal_of_the_solver_is_not_believed(monkeypatch: pytest.Monk
         status = 0
         x = np.zeros(36)
 
-        class eqlin:  # noqa: N801
+        class eqlin:
             marginals = np.zeros(4)
 
     body = HullNorm(square_moves(3, 3), (0, 1, 3, 4))
