@@ -19,7 +19,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("das.plan", "das.table"),
     ("das.runner", "das.records", "das.storage", "das.congenial"),
     ("das.facts", "das.demo"),
-    # == the wall: nothing below reads the confidential side, but `evaluation`, `inference`, `synthesis`, `table_release`, `check` ==
+    # == the wall: nothing below reads the confidential side, but `evaluation`, `inference`, `synthesis`,
+    #    `table_release` and `check` ==
     ("das.estimation", "das.promise"),
     ("das.release",),
     ("das.evaluation", "das.inference", "das.check"),

@@ -20,6 +20,7 @@ __all__ = ["below", "draw_shifted_gaussian", "shifted_mass_ratio", "toss_exp", "
 Enclose = Callable[[int], tuple[int, int]]
 _STEP = 64
 _GUARD = 16
+_NEAREST = ((0, 1), (1, 1), (2, 1), (1, -1), (2, -1))
 _PI_SQUARED_LOWER = Fraction(98696, 10**4)
 
 
@@ -86,7 +87,7 @@ def shifted_mass_ratio(shift: Fraction, variance: Fraction, digits: int) -> tupl
     --------
     >>> lower, upper = shifted_mass_ratio(Fraction(1, 2), Fraction(1, 4), 60)
     >>> upper - lower < 2**10, round(lower / 2**60, 9)
-    (True, 0.97157...)
+    (True, 0.971640385)
     """
     work = digits + 8
     shifted, centred = _mass(shift, variance, work), _mass(Fraction(0), variance, work)
@@ -135,7 +136,8 @@ def draw_shifted_gaussian(bits: Bits, centre: Fraction, variance: Fraction) -> i
 
         (y - f)^2 / (2 v) - |y| / t  =  (|y| - e f - v / t)^2 / (2 v) - e f / t - v / (2 t^2),
 
-    so accepting with probability ``exp(-((|y| - e f - v/t)^2 / (2 v) + (|f| - e f) / t))`` gives the law.
+    so accepting with probability ``exp(-((|y| - e f - v/t)^2 / (2 v) + (|f| - e f) / t))`` gives the law. Where v < 1
+    the smallest of these exponents, which is at |y| <= 2, is subtracted from all, so that narrow laws are not rejected.
 
     Examples
     --------
@@ -147,13 +149,18 @@ def draw_shifted_gaussian(bits: Bits, centre: Fraction, variance: Fraction) -> i
     nearest = round(centre)
     offset = centre - nearest
     t = isqrt(variance.numerator // variance.denominator) + 1
+
+    def exponent(size: int, sign: int) -> Fraction:
+        gap = size - sign * offset - variance / t
+        return gap * gap / (2 * variance) + (abs(offset) - sign * offset) / t
+
+    least = min(exponent(size, sign) for size, sign in _NEAREST) if t == 1 else Fraction(0)
     while True:
         size = _geometric(bits, t)
         sign = 1 - 2 * bits.take(1)
         if size == 0 and sign < 0:
             continue
-        gap = size - sign * offset - variance / t
-        if bernoulli_exp(bits, gap * gap / (2 * variance) + (abs(offset) - sign * offset) / t):
+        if bernoulli_exp(bits, exponent(size, sign) - least):
             return nearest + sign * size
 
 

@@ -81,7 +81,7 @@ class MoveLattice:
 def equality_rows(facts: TableFacts) -> NDArray[np.int64]:
     """Return the weights of everything that is public exactly: the number of records, invariants, bounds that meet."""
     rows, low, high = facts_rows(facts)
-    return rows[low == high]
+    return np.asarray(rows[low == high])
 
 
 def move_lattice(facts: TableFacts, frozen: Iterable[int] = ()) -> MoveLattice:
@@ -144,9 +144,9 @@ def _reduced(basis: NDArray[np.int64]) -> NDArray[np.int64]:
     count, k, steps = len(rows), 1, 0
     while k < count and steps < 200 * count:
         steps += 1
-        q = np.linalg.qr(rows[: k + 1].T.astype(np.float64), mode="r")
+        q = np.asarray(np.linalg.qr(rows[: k + 1].T.astype(np.float64), mode="r"))
         for j in range(k - 1, -1, -1):
-            times = round(q[j, k] / q[j, j])
+            times = round(float(q[j, k] / q[j, j]))
             if times:
                 rows[k] -= times * rows[j]
                 q[:, k] -= times * q[:, j]

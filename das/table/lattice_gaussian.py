@@ -98,7 +98,7 @@ class LatticeGaussian:
         return draws
 
     def _one(self, bits: Bits) -> NDArray[np.int64]:
-        """Draw coordinates last to first (Klein 2000) and reject what that law has too much of (Brakerski et al. 2013)."""
+        """Draw coordinates last to first (Klein 2000), and reject for an exact law (Brakerski et al. 2013)."""
         mu, lengths = self.lattice.gram_schmidt
         rank = self.lattice.rank
         variances = [self.sigma2 / length for length in lengths]

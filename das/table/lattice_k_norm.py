@@ -164,7 +164,7 @@ class LatticeKNorm:
         return tuple(solved_by(self.facts, component) for component in self.lattice.components)
 
     def _thresholds(self, sizes: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Return floor(2^64 exp(-epsilon size / l1)) or more: a word above it is rejected, others are decided exactly."""
+        """Return upper bounds of 2^64 exp(-epsilon size / l1): a word above is rejected, others are decided exactly."""
         distinct, where = np.unique(sizes, return_inverse=True)
         rate = self.epsilon / self.body.l1
         limits = [min((1 << 64) - 1, enclose_exp_minus(rate * int(size), 64)[1]) for size in distinct]

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import comb
+from itertools import product
+from math import comb, prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +30,12 @@ from das.table.systems import is_laminar, public_start
 
 __all__ = ["Neighbours", "neighbours_of", "partitions_of"]
 
-ENUMERATED = 2_000
+ENUMERATED = 600
 """Worlds of at most so many tables are enumerated."""
 LARGEST_HULL = 12_000
 """Moves of a hull whose norm is computed by linear programming."""
 
-LARGEST_SEARCH = 25_000
+LARGEST_SEARCH = 40_000
 """Sets of cells among which those moves are looked for."""
 
 Labels = tuple[int, ...]
@@ -84,12 +85,14 @@ class Neighbours:
             classes = tuple(sorted(classes, key=len, reverse=True))[: self.adjacency + 1]
         elif self.partitions and len({len(cells) > 1 for cells in classes}) == 1:
             places = [tuple(labels[cells[0]] for labels in self.partitions) for cells in classes]
-            groups = [sorted({place[axis] for place in places}) for axis in range(2)]
-            if len(classes) == len(groups[0]) * len(groups[1]):  # a whole grid: its groups are interchangeable
-                first, second = (set(each[: self.adjacency]) for each in groups)
-                pairs = zip(classes, places, strict=True)
-                classes = tuple(cells for cells, (one, two) in pairs if one in first and two in second)
+            groups = [sorted(set(labels)) for labels in zip(*places, strict=True)]
+            if len(classes) == prod(map(len, groups)):  # a whole grid: its groups are interchangeable
+                kept = set(product(*(each[: self.adjacency] for each in groups)))
+                classes = tuple(cells for cells, place in zip(classes, places, strict=True) if place in kept)
         cells = {cell for group in classes for cell in group[:2]}
+        if comb(len(cells) + self.adjacency - 1, self.adjacency) > LARGEST_SEARCH:
+            reason = f"changes of up to {self.adjacency} records among {len(cells)} kinds of cells are too many to list"
+            raise ConfigError(Problem("facts", reason, "publish fewer totals, or a coarser table"))
         return replace(self.moving, zeros=frozenset(set(range(self.facts.cells)) - cells))
 
     @cached_property
@@ -121,7 +124,7 @@ class Neighbours:
         change[0, [before, after]] = -1, 1
         if {before, after} & set(self.vacuity.unprotected) or before in self.facts.zeros or after in self.facts.zeros:
             return change[:0], "nobody can be in one of the two cells: this is public"
-        if self.tables is not None and self.tables <= ENUMERATED:
+        if self.is_small:
             return secret_pair_moves(self.facts, before, after), "all tables enumerated"
         if any({before, after} <= set(cells) for cells in record_classes(self.moving)) and not self.facts.bounds:
             return change, "no published total separates the two cells"
@@ -135,9 +138,9 @@ class Neighbours:
         return isinstance(self.body, MaximumNorm) or all(len(cells) == 1 for cells in record_classes(self.moving))
 
     @cached_property
-    def tables(self) -> int | None:
-        """How many tables agree with the facts, counted up to class totals and splits; None if that takes too long."""
-        return _count(self.facts)
+    def is_small(self) -> bool:
+        """Whether all tables that agree with the facts can be enumerated."""
+        return _is_small(self.facts)
 
     @cached_property
     def body(self) -> NormBody:
@@ -150,7 +153,7 @@ class Neighbours:
         """
         if self.is_nested:
             return MaximumNorm(2 * self.adjacency)
-        if self.partitions and all(len(set(labels)) == 2 for labels in self.partitions) and self.adjacency in (2, 3):
+        if [len(set(labels)) for labels in self.partitions] == [2, 2] and self.adjacency in (2, 3):
             first, second = self.partitions
             cap = tuple(int(a == first[0] and b == second[0]) for a, b in zip(first, second, strict=True))
             return MaximumNorm(2 * self.adjacency, cap)
@@ -217,9 +220,11 @@ def neighbours_of(facts: TableFacts, adjacency: int | None = None) -> Neighbours
         return _declared(replace(blank, partitions=sets, adjacency=a, grounds="two crossing sets of totals"), adjacency)
     if adjacency is not None:
         return _declared(blank, adjacency)
-    count = _count(facts)
-    if count is not None and count <= ENUMERATED:
+    if _is_small(facts):
         return replace(blank, adjacency=semi_adjacency(facts), grounds="all tables enumerated")
+    if len(sets) > 2 and _is_grid(sets, cells):
+        grounds = "an upper bound for several crossing sets of totals: one compensating record for each"
+        return replace(blank, partitions=sets, adjacency=len(sets) + 1, grounds=grounds)
     reason = "how many records must change together is not known for crossing facts of this size"
     remedy = "state it as privacy.adjacency, and the promise is about as many; or publish fewer totals"
     raise ConfigError(Problem("facts", reason, remedy))
@@ -273,10 +278,9 @@ def _refines(fine: Labels, coarse: Labels) -> bool:
 
 
 def _is_grid(sets: tuple[Labels, ...], cells: list[int]) -> bool:
-    """Whether every group of one set meets every group of the other."""
-    first, second = (np.array(labels)[cells] for labels in sets)
-    pairs = set(zip(first.tolist(), second.tolist(), strict=True))
-    return len(pairs) == len(set(first.tolist())) * len(set(second.tolist()))
+    """Whether each choice of one group of every set has a cell."""
+    chosen = [[labels[cell] for cell in cells] for labels in sets]
+    return len(set(zip(*chosen, strict=True))) == prod(len(set(labels)) for labels in chosen)
 
 
 def _declared(found: Neighbours, adjacency: int | None) -> Neighbours:
@@ -288,14 +292,15 @@ def _declared(found: Neighbours, adjacency: int | None) -> Neighbours:
     return replace(found, adjacency=adjacency, grounds="stated in the config")
 
 
-def _count(facts: TableFacts) -> int | None:
+def _is_small(facts: TableFacts) -> bool:
+    """Count the tables that agree with the facts, by class totals and their splits."""
     try:
         graph = class_graph(facts)
     except ConfigError:
-        return None
+        return False
     ahead = [1]
     for level in reversed(range(len(graph.cells))):
         size = len(graph.cells[level])
         ways = [comb(total + size - 1, size - 1) for total in range(graph.tops[level] + 1)]
         ahead = [sum(ways[amount] * ahead[node] for amount, node in edges) for edges in graph.edges[level]]
-    return ahead[0]
+    return ahead[0] <= ENUMERATED

@@ -51,4 +51,4 @@ def nearest_nonnegative(facts: TableFacts, noisy: NDArray[np.int64]) -> NDArray[
     if rounded is None or not agrees(facts, rounded):
         reason, remedy = "no non-negative table was found that agrees with all of them", "check them against each other"
         raise InfeasibleError(Problem("facts", reason, remedy))
-    return rounded
+    return np.asarray(rounded)

@@ -78,7 +78,7 @@ class HullNorm:
     def points(self) -> NDArray[np.int64]:
         """The moves and their negatives in the coordinates of the free cells, each once."""
         short = self.moves[:, list(self.free)]
-        return np.unique(np.concatenate([short, -short]), axis=0)
+        return np.asarray(np.unique(np.concatenate([short, -short]), axis=0))
 
     def norm(self, move: NDArray[np.int64]) -> Fraction:
         """Return the norm exactly."""

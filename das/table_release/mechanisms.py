@@ -26,7 +26,7 @@ from das.accounting.conditioning import ConstraintSystem, conditioned_geometric,
 from das.accounting.conversion import epsilon_upper, rho_of_pure_upper
 from das.accounting.events import NotSupported
 from das.errors import ConfigError, Problem, ProblemsFound
-from das.noise import DiscreteGaussian, DiscreteLaplace, RunKey
+from das.noise import DiscreteLaplace, RunKey
 from das.noise.stream import Streams
 from das.synthesis.cost import rho_for
 from das.table.lattice_gaussian import LatticeGaussian
@@ -108,9 +108,17 @@ class Cost:
 class TableMechanism(Protocol):
     """A mechanism that was calibrated; nothing in it depends on the confidential table."""
 
-    name: str
-    framework: str
-    amount: Fraction
+    @property
+    def name(self) -> str:
+        """Its name in the config."""
+
+    @property
+    def framework(self) -> str:
+        """``"zcdp"`` or ``"pure"``: what `amount` is."""
+
+    @property
+    def amount(self) -> Fraction:
+        """Its rho or epsilon under `semi`."""
 
     @property
     def noise(self) -> str:
@@ -229,7 +237,8 @@ class KNormMechanism:
 
     def expected_l2(self) -> Cost:
         """Simulate from a public key."""
-        return _simulated(self.lattice_noise.trial(_COST_DRAWS).draws, "draws from a public key")
+        drawn = self.lattice_noise.trial(_COST_DRAWS).draws
+        return _simulated(drawn, f"{len(drawn)} draws from a public key")
 
 
 @dataclass(frozen=True)
@@ -293,7 +302,7 @@ class ConditioningMechanism:
         start = public_start(self.neighbours.facts)
         bundle = RunKey.for_testing("cost").streams(b"").bundle([("table", "", "detailed", self.noise)])
         drawn = self.sampler.given(start).draw(bundle, _COST_DRAWS)[0]
-        return _simulated(drawn - start, "draws around a public table that agrees with the facts")
+        return _simulated(drawn - start, f"{_COST_DRAWS} draws around a public table that agrees with the facts")
 
 
 Keeping = Callable[[Promise, Neighbours], TableMechanism]
@@ -316,7 +325,7 @@ def naive_costs(promise: Promise, neighbours: Neighbours) -> dict[str, Cost]:
     noise = DiscreteLaplace(2 * a / promise.pure())
     bundle = RunKey.for_testing("cost").streams(b"").bundle([("table", "", "naive", noise.name)])
     drawn = noise.draw(bundle, _COST_DRAWS * cells).reshape(_COST_DRAWS, cells)
-    found["naive geometric"] = _simulated(drawn, "draws from a public key")
+    found["naive geometric"] = _simulated(drawn, f"{_COST_DRAWS} draws from a public key")
     return found
 
 

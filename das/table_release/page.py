@@ -11,7 +11,7 @@ from das.report.charts import Bar, bar_chart
 __all__ = ["table_page"]
 
 STYLE = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}"
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;color:#222}"
     "svg{width:100%;font:14px system-ui,sans-serif}.bar{fill:#3a6ea5}.axis{stroke:#888}.open{fill:#ccc}"
     "td,th{text-align:left;padding:.15rem .8rem .15rem 0;vertical-align:top}"
 )

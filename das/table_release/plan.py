@@ -74,7 +74,7 @@ def plan_text(found: dict[str, Any]) -> str:
     """Return the comparison as lines for a terminal."""
     a = found["adjacency"]
     lines = [
-        f"{found['name']}: {found['cells']} cells, {found['records']} records, {found['rank']} dimensions are not public",
+        f"{found['name']}: {found['cells']} cells, {found['records']} records, {found['rank']} dimensions not public",
         f"promise: {found['promise']} under semi, a(t) = {a['a']} ({a['grounds']})",
         "",
         f"{'mechanism':<18}{'expected L2':>12}{'+-':>8}  {'semi':>9}{'irreducible':>13}  facts",

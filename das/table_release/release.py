@@ -115,8 +115,8 @@ def _statement(
         reading.append("`count` is the true count plus noise of mean zero, independent of the data; it may be negative")
         if settings.mechanism.nonnegative:
             reading.append(
-                "`nonnegative` is the nearest table without negative counts that keeps every public fact, computed from "
-                "`count` and the facts alone: it costs no privacy, and it is biased where counts are small"
+                "`nonnegative` is the nearest table without negative counts that keeps every public fact, computed "
+                "from `count` and the facts alone: it costs no privacy, and it is biased where counts are small"
             )
     promise = promise_of(settings.privacy)
     stated = {

@@ -15,6 +15,7 @@ from geography.problem_list import nearest
 __all__ = ["MECHANISM_NAMES", "BoundSection", "InvariantSection", "SecretSection", "TableSettings", "read_settings"]
 
 MECHANISM_NAMES = ("gaussian", "k-norm", "conditioning")
+RESERVED = ("count", "nonnegative")
 Labels = dict[str, str | list[str]]
 
 
@@ -25,7 +26,7 @@ class TableInput(InputSection):
 
 
 class PrivacySection(Section):
-    """The promise under `semi`: rho, or epsilon, or epsilon and delta; how many records change, where it is not known."""
+    """The promise under `semi`: rho, or epsilon, or epsilon and delta; a(t), where it is not known."""
 
     rho: Exact | None = None
     epsilon: Exact | None = None
@@ -126,6 +127,10 @@ def _mistakes(settings: TableSettings) -> list[tuple[str, str, str]]:
     for name, labels in columns.items():
         if not labels or len(set(labels)) < len(labels):
             found.append((f"columns.{name}", "has no labels, or one twice", "list each label once"))
+        if name in RESERVED:
+            found.append((f"columns.{name}", "is a name of the released table's own columns", "rename the column"))
+    if settings.input.count in columns:
+        found.append(("input.count", "is one of the columns", "name the column that holds the counts"))
     if (privacy.rho is None) == (privacy.epsilon is None) or (privacy.rho is not None and privacy.delta is not None):
         found.append(("privacy", "a budget is rho, or epsilon, or epsilon and delta", "give one of these"))
     sections: list[tuple[str, Labels]] = []

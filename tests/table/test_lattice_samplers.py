@@ -19,8 +19,8 @@ from das.accounting.small_table.enumeration import net_moves
 from das.accounting.small_table.margins import margin_invariants
 from das.errors import ConfigError
 from das.noise import RunKey
-from das.table.example import COUNTS, SEX_BY_AGE
 from das.table.exact_coins import draw_shifted_gaussian, shifted_mass_ratio, toss_exp, toss_shifted_mass
+from das.table.example import COUNTS, SEX_BY_AGE
 from das.table.lattice import MoveLattice, equality_rows, move_lattice
 from das.table.lattice_gaussian import LatticeGaussian
 from das.table.lattice_k_norm import LatticeKNorm, solved_by
@@ -100,7 +100,7 @@ def test_gaussian_draws_have_the_enumerated_law(name: str) -> None:
     assert not (equality_rows(WORLDS[name]) @ draws.T).any()
 
 
-@pytest.mark.parametrize("sigma2", ["1/4", "2/5"])
+@pytest.mark.parametrize("sigma2", ["1/4"])
 def test_small_noise_uses_the_coins(sigma2: str) -> None:
     lattice = move_lattice(WORLDS["3 x 3"])
     noise = LatticeGaussian(lattice, Fraction(sigma2))
@@ -180,7 +180,7 @@ def test_a_wrong_proposal_of_the_solver_is_not_believed(monkeypatch: pytest.Monk
         status = 0
         x = np.zeros(36)
 
-        class eqlin:  # noqa: N801
+        class eqlin:
             marginals = np.zeros(4)
 
     body = HullNorm(square_moves(3, 3), (0, 1, 3, 4))
@@ -192,7 +192,7 @@ def test_a_wrong_proposal_of_the_solver_is_not_believed(monkeypatch: pytest.Monk
 TABLE_3_3 = {2: 15.96, 3: 46.05, 4: 71.48, 5: 96.46, 7: 145.95, 10: 219.78}
 
 
-@pytest.mark.parametrize("k", TABLE_3_3)
+@pytest.mark.parametrize("k", [pytest.param(k, marks=pytest.mark.slow if k > 5 else ()) for k in TABLE_3_3])
 def test_gaussian_costs_of_table_3_3(k: int) -> None:
     near = near_margins(k, k)
     noise = LatticeGaussian(near.lattice, near.l2_squared / (2 * Fraction(1, 200)))

@@ -67,7 +67,7 @@ def test_secrets_are_never_cheaper_than_enumeration(facts: TableFacts, before: i
     near = neighbours_of(facts)
     exact = secret_pair_moves(facts, before, after)
     moves, _ = near.secret(before, after)
-    near.__dict__["tables"] = None  # as if the world were too large to enumerate
+    near.__dict__["is_small"] = False  # as if the world were too large to enumerate
     bound, grounds = near.secret(before, after)
     assert sensitivity(moves) == sensitivity(exact)
     assert all(np.array(sensitivity(bound)) >= sensitivity(exact)), grounds
@@ -88,12 +88,22 @@ def test_facts_that_promise_nothing_or_contradict() -> None:
         neighbours_of(facts_of((2, 2), [(0,), (1,)], [3, 0, 0, 0]))
     with pytest.raises(InfeasibleError):
         neighbours_of(TableFacts(cells=2, invariants=((1, 0),), values=(9,), records=3))
-    crossing = facts_of((2, 2, 2), [(0,), (1,), (2,)], [9] * 8)
+    crossing = facts_of((2, 2, 3), [(0, 1), (1, 2)], [9] * 12)
     with pytest.raises(ConfigError, match=r"privacy\.adjacency"):
         neighbours_of(crossing)
     assert neighbours_of(crossing, 4).adjacency == 4
     with pytest.raises(ConfigError, match="below a"):
         neighbours_of(facts_of((3, 3), [(0,), (1,)], [2] * 9), 2)
+
+
+@pytest.mark.parametrize("x", [[3, 0, 0, 0, 0, 0, 0, 1], [1, 1, 0, 0, 0, 1, 0, 1], [2, 0, 0, 1, 0, 1, 1, 0]])
+def test_three_sets_of_totals_need_four_records_at_most(x: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = facts_of((2, 2, 2), [(0,), (1,), (2,)], x)
+    exact = neighbours_of(facts)
+    monkeypatch.setattr("das.table.neighbours.ENUMERATED", 0)
+    bound = neighbours_of(facts)
+    assert exact.adjacency == semi_adjacency(facts) <= bound.adjacency == 4
+    assert bound.l2_squared >= exact.l2_squared
 
 
 def test_pinned_cells_get_no_noise() -> None:
