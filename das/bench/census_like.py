@@ -115,7 +115,7 @@ def employment(*, seed: int, n: int = 100_000) -> GeneratedFile:
 
 
 def questionnaire(*, seed: int, n: int = 50_000) -> GeneratedFile:
-    """Return a file of twenty attributes, each of which depends on three earlier ones: 1.3e14 cells, no structural zeros.
+    """Return a file of twenty attributes, each depending on three earlier ones: 1.3e14 cells, no structural zeros.
 
     Examples
     --------
