@@ -1,9 +1,10 @@
-"""Two generated files of eight attributes, for comparing ways to make synthetic records; nobody is in them.
+"""Generated files, for comparing ways to make synthetic records; nobody is in them.
 
 `households` resembles a census of persons: pairwise effects along a sequence of attributes, a few three-way effects,
 structural zeros between age and relationship and between age and education. `employment` has another structure: six
 latent classes, then effects of pairs and of one triple. Settings of methods are fixed on `employment`, and methods are
-compared on `households`, so that nothing is tuned where it is compared.
+compared on `households`, so that nothing is tuned where it is compared. `questionnaire` has more cells than any table
+or junction tree of all its pairs.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from das.synthesis.domain import Constraints, Domain, Zero
 
-__all__ = ["GeneratedFile", "employment", "households"]
+__all__ = ["GeneratedFile", "employment", "households", "questionnaire"]
 
 Codes = NDArray[np.int64]
 Values = NDArray[np.float64]
@@ -111,6 +112,26 @@ def employment(*, seed: int, n: int = 100_000) -> GeneratedFile:
     columns = (region, age, sex, marital, occupation, income, hours, health)
     domain = Domain(names, (12, 16, 2, 5, 9, 8, 4, 3))
     return GeneratedFile(domain, Constraints(zeros=zeros), np.stack(columns, axis=1))
+
+
+def questionnaire(*, seed: int, n: int = 50_000) -> GeneratedFile:
+    """Return a file of twenty attributes, each depending on three earlier ones: 1.3e14 cells, no structural zeros.
+
+    Examples
+    --------
+    >>> len(questionnaire(seed=1, n=10).domain.names)
+    20
+    """
+    rng = np.random.default_rng(seed)
+    sizes = tuple(int(size) for size in np.tile([3, 5, 8, 4, 7], 4))
+    columns: list[Codes] = []
+    for place, labels in enumerate(sizes):
+        effect = np.tile(rng.normal(0, 0.5, labels), (n, 1))
+        for other in rng.choice(place, min(3, place), replace=False):
+            effect = effect + rng.normal(0, 0.7, (sizes[other], labels))[columns[other]]
+        columns.append(_draw(_softmax(effect), rng))
+    domain = Domain(tuple(f"q{place + 1:02d}" for place in range(len(sizes))), sizes)
+    return GeneratedFile(domain, Constraints(), np.stack(columns, axis=1))
 
 
 def _relation(age: Codes, others: dict[str, Codes], rng: np.random.Generator) -> Codes:

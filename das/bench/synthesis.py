@@ -22,14 +22,16 @@ from numpy.typing import NDArray
 from das.bench.census_like import GeneratedFile, households
 from das.noise import RunKey
 from das.schema.query import Neighbours
+from das.synthesis.compare import errors_of
 from das.synthesis.cost import rho_for
 from das.synthesis.curator import Curator, Records
 from das.synthesis.graphical.aim import fit_aim
 from das.synthesis.graphical.model import GraphicalModel
 from das.synthesis.graphical.pairs import fit_pairs
+from das.synthesis.methods import synthesise
 from das.synthesis.rows import placed_rows
 
-__all__ = ["rows", "workload_error"]
+__all__ = ["errors_by_method", "rows", "workload_error"]
 
 SEED = 2020
 EPSILON, DELTA = Fraction(1), Fraction(1, 10**9)
@@ -84,6 +86,20 @@ def rows(*, repetitions: int = 5, n: int = 100_000) -> list[dict[str, Any]]:
         }
         for name, of_ours, of_peer in comparisons
     ]
+
+
+def errors_by_method(file: GeneratedFile, methods: Sequence[str]) -> list[dict[str, Any]]:
+    """Return errors of pairs and triples, and CPU seconds of the fit, of one run of each method; not a comparison."""
+    records, budget, found = Records(file.domain, file.codes), rho_for(EPSILON, DELTA), []
+    for name in methods:
+        streams = RunKey.for_testing(name).streams(b"bench synthesis")
+        curator = Curator(records, streams, framework="zcdp", budget=budget, neighbours=Neighbours.ADD_REMOVE)
+        begun = process_time()
+        model = synthesise(name, curator, file.constraints, total=len(records)).model
+        seconds = process_time() - begun
+        errors = {"pairs": errors_of(records, model, 2), "triples": errors_of(records, model, 3)}
+        found.append({"method": name, **errors, "seconds": seconds})
+    return found
 
 
 def workload_error(truth: Counts, found: Counts, n: int) -> float:

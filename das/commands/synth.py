@@ -35,7 +35,8 @@ def synth_(
 ) -> None:
     """Make synthetic records of a file by METHOD, as its CONFIG says; charged once to the ledger.
 
-    Methods: pairs, aim, mst, bayes-net, mwem, mwem-cells, histogram, stability, copula, gaussian.
+    Methods: pairs (or graphical), aim, mst, bayes-net, generative, mwem, mwem-cells, pmw, histogram, exponential,
+    stability, copula, gaussian.
     das/synthesis/README.md says which serves which data, and what a config holds.
 
     With --from-release: records for every leaf of the release in DIR that tabulate to its counts exactly, with the

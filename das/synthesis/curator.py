@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from das.errors import BudgetError, InputError, Problem
 from das.noise.discrete_gaussian import DiscreteGaussian
+from das.noise.discrete_laplace import DiscreteLaplace
 from das.noise.mechanisms import FRAMEWORKS
 from das.noise.stream import Bits, Streams
 from das.noise.two_sided import TwoSidedNoise
@@ -279,16 +280,34 @@ class Curator(Meter):
         The score of a marginal is weight times (L1 distance of its counts to the estimate minus its penalty). Estimates
         and penalties are public; one neighbour moves the distance by 1 (add-remove) or 2 (replace).
         """
+        return self.select_several(candidates, estimates, penalties, cost, 1, weights)[0]
+
+    def select_several(
+        self,
+        candidates: Sequence[Sequence[str]],
+        estimates: Sequence[NDArray[np.float64]],
+        penalties: Sequence[float],
+        cost: Fraction,
+        number: int,
+        weights: Sequence[int] | None = None,
+    ) -> list[int]:
+        """Choose several marginals one after the other, without replacement, each at rho = ``cost``; see `select`."""
         epsilon = epsilon_of_selection(cost) if self.framework == "zcdp" else cost
         charged = selection_cost(epsilon) if self.framework == "zcdp" else epsilon
-        position = self._charge(f"selection among {len(candidates)} marginals", f"exponential({epsilon})", charged)
         factors = weights if weights is not None else [1] * len(candidates)
-        scores = [
-            factor * (self._distance(attributes, estimate) - round(penalty * _FINENESS))
-            for attributes, estimate, penalty, factor in zip(candidates, estimates, penalties, factors, strict=True)
-        ]
         sensitivity = self.changed * _FINENESS * max(factors)
-        return self._choose(position, scores, epsilon, sensitivity)
+        left, scores, chosen = list(range(len(candidates))), None, []
+        for _ in range(number):
+            position = self._charge(f"selection among {len(left)} marginals", f"exponential({epsilon})", charged)
+            if scores is None:  # after the first charge
+                scores = [
+                    factor * (self._distance(attributes, estimate) - round(penalty * _FINENESS))
+                    for attributes, estimate, penalty, factor in zip(
+                        candidates, estimates, penalties, factors, strict=True
+                    )
+                ]
+            chosen.append(left.pop(self._choose(position, [scores[k] for k in left], epsilon, sensitivity)))
+        return chosen
 
     def select_cell(
         self, marginals: Sequence[tuple[str, ...]], estimates: Sequence[NDArray[np.float64]], cost: Fraction
@@ -308,6 +327,32 @@ class Curator(Meter):
         chosen = self._choose(position, np.concatenate(parts).tolist(), epsilon, _FINENESS)
         marginal = int(np.searchsorted(starts, chosen, side="right")) - 1
         return marginal, chosen - int(starts[marginal])
+
+    def first_above(
+        self,
+        marginals: Sequence[tuple[str, ...]],
+        estimates: Sequence[NDArray[np.float64]],
+        begin: int,
+        threshold: int,
+        cost: Fraction,
+    ) -> int | None:
+        """Return the first of a sequence of counts that is far from its estimate, or None (`pmw.md`).
+
+        Counts of all marginals stand side by side; the sequence begins at ``begin`` and goes round once. The threshold
+        has noise of scale 2 / cost and every distance one of scale 4 / cost, so that the answer is cost-DP however many
+        counts are looked at.
+        """
+        on_threshold, on_counts = DiscreteLaplace(2 / cost), DiscreteLaplace(4 / cost)
+        position = self._charge(f"first count off by {threshold}", f"above-threshold({cost})", cost)
+        parts = [
+            np.abs(self._records.counts(each) - np.rint(estimate).astype(np.int64)).reshape(-1)
+            for each, estimate in zip(marginals, estimates, strict=True)
+        ]
+        distance = np.roll(np.concatenate(parts), -begin)
+        noisy = self._noisy(position, "distances", distance, on_counts)
+        limit = self._noisy(position, "threshold", np.array([threshold]), on_threshold)[0]
+        above = np.flatnonzero(noisy >= limit)
+        return int(above[0] + begin) % len(distance) if len(above) else None
 
     def measure_cell(self, attributes: Sequence[str], cell: int, cost: Fraction) -> int:
         """Measure one count of a marginal; one neighbour moves it by at most one."""

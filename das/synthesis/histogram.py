@@ -17,18 +17,12 @@ from das.synthesis.curator import Curator
 from das.synthesis.domain import Constraints
 from das.synthesis.table_model import CellModel, dense, possible_table, require_dense
 
-__all__ = ["HistogramOptions", "clamping_bias", "fit_histogram"]
+__all__ = ["HistogramOptions", "clamping_bias", "fit_exponential", "fit_histogram"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistogramOptions:
-    """``"geometric"``: noise and clamping at zero. ``"exponential"``: the exponential mechanism on {0..total}."""
-
-    mechanism: str = "geometric"
-
-    def __post_init__(self) -> None:
-        if self.mechanism not in ("geometric", "exponential"):
-            raise ConfigError(Problem("mechanism", f"{self.mechanism!r} is unknown", "use geometric or exponential"))
+    """There is nothing to choose."""
 
 
 def clamping_bias(epsilon: Fraction, changed: int) -> float:
@@ -47,27 +41,32 @@ def fit_histogram(
     curator: Curator, constraints: Constraints, total: int | None, options: HistogramOptions | None = None
 ) -> CellModel:
     """Measure every cell once and clamp; impossible cells are empty. Spends the whole budget, a pure epsilon."""
-    options = options or HistogramOptions()
+    _checked(curator, constraints, total)
     domain = curator.domain
-    require_dense(domain, "histogram")
-    constraints.check(domain, total)
-    if constraints.invariants:
-        reason, remedy = "a histogram of noisy cells does not keep them", "use `pairs`, `aim` or `mst`"
-        raise ConfigError(Problem("invariants", reason, remedy))
-    if options.mechanism == "exponential":
-        return _by_exponential(curator, constraints, total)
     measured = curator.measure(domain.names, curator.left)
     table = np.where(possible_table(domain, constraints), np.maximum(measured.answers, 0), 0).astype(np.float64)
     return dense(domain, table, float(total if total is not None else table.sum()))
 
 
-def _by_exponential(curator: Curator, constraints: Constraints, total: int | None) -> CellModel:
-    """Draw each count from P(k) proportional to exp(-epsilon |k - count| / 2 changed) on {0..n}."""
+def fit_exponential(
+    curator: Curator, constraints: Constraints, total: int | None, options: HistogramOptions | None = None
+) -> CellModel:
+    """Draw each count from P(k) proportional to exp(-epsilon |k - count| / 2 changed) on {0..n}; no clamping."""
+    _checked(curator, constraints, total)
     n = total if total is not None else curator.public_total
     if n is None:
-        raise ConfigError(Problem("total", "the exponential mechanism on {0..n} needs a public n", "state total"))
+        reason = "the exponential mechanism on {0..n} needs a public n"
+        raise ConfigError(Problem("privacy.records", reason, "state it, or use `histogram`"))
     cost = curator.left
     noise = DiscreteLaplace(Fraction(2 * curator.changed) / cost)
     counts = curator.draw_within(curator.domain.names, noise, n, cost)
     table = np.where(possible_table(curator.domain, constraints), counts, 0).astype(np.float64)
     return dense(curator.domain, table, float(n))
+
+
+def _checked(curator: Curator, constraints: Constraints, total: int | None) -> None:
+    require_dense(curator.domain, "histogram")
+    constraints.check(curator.domain, total)
+    if constraints.invariants:
+        reason, remedy = "a histogram of noisy cells does not keep them", "use `pairs`, `aim` or `mst`"
+        raise ConfigError(Problem("invariants", reason, remedy))

@@ -17,11 +17,13 @@ from das.synthesis.domain import NO_CONSTRAINTS, Constraints
 from das.synthesis.graphical.aim import AimOptions, fit_aim
 from das.synthesis.graphical.pairs import PairsOptions, fit_pairs
 from das.synthesis.graphical.tree_selection import BayesNetOptions, MstOptions, fit_bayes_net, fit_mst
-from das.synthesis.histogram import HistogramOptions, fit_histogram
+from das.synthesis.histogram import HistogramOptions, fit_exponential, fit_histogram
+from das.synthesis.mixture import MixtureOptions, fit_mixture
 from das.synthesis.mwem import MwemOptions, fit_mwem, fit_mwem_cells
+from das.synthesis.pmw import PmwOptions, fit_pmw
 from das.synthesis.stability import StabilityOptions, fit_stability
 
-__all__ = ["METHODS", "Method", "Model", "Synthesis", "synthesise"]
+__all__ = ["METHODS", "OTHER_NAMES", "Method", "Model", "Synthesis", "synthesise"]
 
 
 class Model(Protocol):
@@ -92,6 +94,13 @@ METHODS: dict[str, Method] = {
         keeps_invariants=True,
         serves="many attributes that depend on few others each",
     ),
+    "generative": Method(
+        fit=fit_mixture,
+        options=MixtureOptions,
+        framework="zcdp",
+        keeps_invariants=False,
+        serves="many attributes of which many pairs depend on each other, beyond any junction tree",
+    ),
     "mwem": Method(
         fit=fit_mwem,
         options=MwemOptions,
@@ -106,12 +115,26 @@ METHODS: dict[str, Method] = {
         keeps_invariants=False,
         serves="the classical form: pure epsilon, some thousand cells",
     ),
+    "pmw": Method(
+        fit=fit_pmw,
+        options=PmwOptions,
+        framework="pure",
+        keeps_invariants=False,
+        serves="counts that arrive in a sequence: pure epsilon, some thousand cells",
+    ),
     "histogram": Method(
         fit=fit_histogram,
         options=HistogramOptions,
         framework="pure",
         keeps_invariants=False,
         serves="fewer cells than records, pure epsilon",
+    ),
+    "exponential": Method(
+        fit=fit_exponential,
+        options=HistogramOptions,
+        framework="pure",
+        keeps_invariants=False,
+        serves="fewer cells than records, pure epsilon, counts within {0..n} without clamping; n public",
     ),
     "stability": Method(
         fit=fit_stability,
@@ -129,6 +152,10 @@ METHODS: dict[str, Method] = {
     ),
 }
 """Methods by name; `gaussian` serves numbers and stands apart (`das.synthesis.gaussian`)."""
+
+
+OTHER_NAMES = {"graphical": "pairs"}
+"""Further names of methods."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +190,7 @@ def synthesise(
     >>> found.spent.total, found.model.rows(200, np.random.default_rng(1)).shape
     (Fraction(1, 1), (200, 2))
     """
+    name = OTHER_NAMES.get(name, name)
     if name not in METHODS:
         raise ConfigError(Problem(name, "is not a method", f"there are {', '.join(METHODS)} and gaussian"))
     method = METHODS[name]

@@ -29,7 +29,7 @@ from das.synthesis.curator import Curator, Records
 from das.synthesis.gaussian import NumericCurator, fit_gaussian
 from das.synthesis.graphical.model import GraphicalModel
 from das.synthesis.graphical.model_file import MODEL_FILE, model_content
-from das.synthesis.methods import METHODS, synthesise
+from das.synthesis.methods import METHODS, OTHER_NAMES, synthesise
 from das.synthesis.output import require_new, write_release
 from das.synthesis.settings import INFERRED, SynthSettings, read_settings
 from das.synthesis.stability import StabilityOptions
@@ -58,6 +58,7 @@ def release_synthetic(
     unprotected : bool
         Allow a testing key for confidential data.
     """
+    method = OTHER_NAMES.get(method, method)
     if method != GAUSSIAN and method not in METHODS:
         raise UsageError(Problem(method, "is not a method", f"there are {', '.join((*METHODS, GAUSSIAN))}"))
     settings = read_settings(config)

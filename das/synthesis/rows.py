@@ -10,9 +10,9 @@ Everything here reads the public model alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +25,31 @@ from das.synthesis.rows_kernel import improve
 if TYPE_CHECKING:
     from das.synthesis.graphical.model import GraphicalModel
 
-__all__ = ["controlled_rows", "placed_rows", "systematic_counts", "targets_of"]
+__all__ = ["MarginalModel", "controlled_rows", "moved_rows", "placed_rows", "systematic_counts", "targets_of"]
 
 Codes = NDArray[np.int64]
 _TARGET_CELLS = 4_000_000
 """The most numbers that the rows are held to."""
 _SWEEPS = 8
+
+
+class MarginalModel(Protocol):
+    """What rows are moved towards: several marginals of a distribution on a domain."""
+
+    @property
+    def domain(self) -> Domain:
+        """The attributes."""
+
+    @property
+    def constraints(self) -> Constraints:
+        """What rows keep exactly."""
+
+    @property
+    def total(self) -> float:
+        """Number of records that the model stands for."""
+
+    def marginals(self, wanted: Iterable[tuple[str, ...]], /) -> dict[tuple[str, ...], NDArray[np.float64]]:
+        """Return expected counts of several marginals."""
 
 
 def controlled_rows(
@@ -52,12 +71,18 @@ def controlled_rows(
     targets : sequence of tuple of str, optional
         Marginals that the rows are held to; all triples, or all pairs, if there is room, by default.
     """
-    domain, constraints = model.domain, model.constraints
-    for each in constraints.invariants:
+    for each in model.constraints.invariants:
         if int(each.counts.sum()) != n:
             reason = f"the invariant {' * '.join(each.attributes)} has another total"
             raise InfeasibleError(Problem(f"{n} rows", reason, "ask for as many rows as the invariants count"))
-    rows = placed_rows(model, n, generator)
+    return moved_rows(model, placed_rows(model, n, generator), generator, targets)
+
+
+def moved_rows(
+    model: MarginalModel, rows: Codes, generator: np.random.Generator, targets: Sequence[tuple[str, ...]] | None = None
+) -> Codes:
+    """Return placed rows in random order after single moves that bring their marginals closer to the model's."""
+    domain, constraints, n = model.domain, model.constraints, len(rows)
     sets = targets_of(domain, constraints) if targets is None else [domain.ordered(each) for each in targets]
     fixed = domain.axes(constraints.invariant_attributes)
     free = np.array([axis for axis in range(len(domain.shape)) if axis not in fixed], dtype=np.int64)

@@ -20,9 +20,10 @@ from das.synthesis.curator import Curator, Records
 from das.synthesis.domain import NO_CONSTRAINTS, Constraints, Domain, Invariant
 from das.synthesis.exponential import choose
 from das.synthesis.gaussian import NumericCurator, fit_gaussian
-from das.synthesis.histogram import HistogramOptions, clamping_bias, fit_histogram
+from das.synthesis.histogram import clamping_bias, fit_exponential, fit_histogram
 from das.synthesis.invariant_rounding import round_to_invariants
 from das.synthesis.mwem import MwemOptions, fit_mwem_cells
+from das.synthesis.pmw import PmwOptions, fit_pmw
 from das.synthesis.stability import fit_stability, leak, threshold
 
 MILLIONTH = Fraction(1, 10**6)
@@ -121,9 +122,8 @@ def test_clamping_bias_is_what_empty_cells_get() -> None:
 
 def test_the_exponential_histogram_has_its_law_on_the_range() -> None:
     records = Records(Domain(("cell",), (20_000,)), np.zeros((3, 1), dtype=np.int64))
-    options = HistogramOptions(mechanism="exponential")
     curator = curator_of(records, "range", epsilon=Fraction(2))
-    model = fit_histogram(curator, NO_CONSTRAINTS, 3, options)
+    model = fit_exponential(curator, NO_CONSTRAINTS, 3)
     counts = np.zeros(20_000)
     counts[model.cells[:, 0]] = model.weights
     drawn = np.bincount(counts[1:].astype(int), minlength=4)
@@ -159,7 +159,43 @@ def test_classical_mwem_on_the_toy(rounds: int, mean: float, tolerance: float) -
     assert np.mean(errors) == pytest.approx(mean, abs=tolerance)
 
 
-@pytest.mark.parametrize(("n", "error", "tolerance"), [(10_000, 0.078, 0.03), (100_000, 0.0099, 0.004)])
+def test_the_search_of_pmw_has_its_exact_law_and_no_other() -> None:
+    """Three counts, the middle one off by 6: which is found first, against sums over both noises."""
+    records = Records(Domain(("cell",), (3,)), np.array([[1]] * 6))
+    epsilon, runs = Fraction(2), 1_000
+    found = np.zeros(4)
+    for run in range(runs):
+        curator = curator_of(records, f"search {run}", epsilon=epsilon)
+        at = curator.first_above([("cell",)], [np.zeros(3)], 0, 4, epsilon)
+        found[3 if at is None else at] += 1
+
+    def p_value(factor: Fraction) -> float:
+        limits, noise = np.arange(-60, 61), DiscreteLaplace(4 / epsilon * factor)
+        threshold = DiscreteLaplace(2 / epsilon * factor)
+        below = np.array([[noise.cdf(4 + int(r) - d - 1) for d in (0, 6, 0)] for r in limits])
+        first = np.array([threshold.pmf(int(r)) for r in limits])
+        silent = np.cumprod(below, axis=1)
+        law = [first @ (1 - below[:, 0]), first @ (silent[:, 0] * (1 - below[:, 1]))]
+        law += [first @ (silent[:, 1] * (1 - below[:, 2])), first @ silent[:, 2]]
+        expected = runs * np.array(law)
+        return float(chi2.sf(((found - expected) ** 2 / expected).sum(), 3))
+
+    assert p_value(Fraction(1)) > 1e-6
+    assert p_value(Fraction(7, 4)) < 1e-12
+    assert p_value(Fraction(1, 2)) < 1e-12
+
+
+def test_pmw_on_the_toy_lies_between_a_uniform_table_and_mwem() -> None:
+    records = toy()
+    sets = records.domain.subsets(3)
+    model = fit_pmw(curator_of(records, "toy"), NO_CONSTRAINTS, 10_000, PmwOptions())
+    errors = [np.abs(model.marginal(each) - records.counts(each)).mean() / 10_000 for each in sets]
+    assert 0.008 < np.mean(errors) < 0.03
+
+
+@pytest.mark.parametrize(
+    ("n", "error", "tolerance"), [(1_000, 0.63, 0.2), (10_000, 0.078, 0.03), (100_000, 0.0099, 0.004)]
+)
 def test_private_moments(n: int, error: float, tolerance: float) -> None:
     rng = np.random.default_rng(2)
     factor = np.eye(5) + 0.1 * np.tri(5, k=-1)

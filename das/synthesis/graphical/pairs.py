@@ -108,9 +108,6 @@ def _worst(
 ) -> list[tuple[str, ...]]:
     """Choose marginals whose distance to the model most exceeds the L1 error that their own noise would have."""
     expected = model.marginals(candidates)
-    left, chosen = list(candidates), []
-    for _ in range(rounds):
-        estimates = [expected[each] for each in left]
-        penalties = [sqrt(2 / pi) * noise * possible_cells(curator.domain, constraints, each) for each in left]
-        chosen.append(left.pop(curator.select(left, estimates, penalties, cost)))
-    return chosen
+    penalties = [sqrt(2 / pi) * noise * possible_cells(curator.domain, constraints, each) for each in candidates]
+    chosen = curator.select_several(candidates, [expected[each] for each in candidates], penalties, cost, rounds)
+    return [candidates[k] for k in chosen]
