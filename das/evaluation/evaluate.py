@@ -28,7 +28,7 @@ from das.storage.files import json_bytes, write_atomically
 from das.storage.layout import ReleaseFolder
 from das.storage.shards import parquet_bytes
 
-__all__ = ["evaluate", "evaluate_release", "evaluation_text"]
+__all__ = ["evaluate", "evaluate_release", "evaluation_text", "row_of"]
 
 NOTES = {
     "confidential": "errors are computed from confidential counts and protected by nothing; keep them inside",
@@ -94,7 +94,7 @@ def evaluate_release(opened: Opened) -> dict[str, Any]:
         *compare_counts(plan, spine, truth, release, queries),
         *compare_areas(plan, spine, truth, release, opened.areas, queries),
     ):
-        row = _row(compared)
+        row = row_of(compared)
         name = compared.level, compared.query.name
         row["on_spine"] = compared.level in plan.levels
         row |= {"measured_rmse": noise.get(name), "noise_std_dev": planned.get(name)}
@@ -168,7 +168,8 @@ _SIZES = {
 }
 
 
-def _row(compared: Compared) -> dict[str, Any]:
+def row_of(compared: Compared) -> dict[str, Any]:
+    """Summarise one query at one level or kind of area: as a whole, by size, by group and by share."""
     errors = compared.published - compared.true
     return {
         "level": compared.level,

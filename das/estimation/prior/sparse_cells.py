@@ -43,6 +43,7 @@ __all__ = ["add_sharing_prior", "add_size_prior", "other_people"]
 Floats = NDArray[np.float64]
 
 _LIMIT = None
+_CUT = None
 _LARGEST_WEIGHT = 4.0
 """Largest weight of the sharing prior, as a multiple of the weight that the measurements give the cell. A larger weight
 hardly moves the solution and makes the problem worse conditioned."""
@@ -98,6 +99,10 @@ def add_sharing_prior(
             * np.divide(table[:, own] + weight, weight, out=np.zeros((n, m)), where=weight > 0)
         )
         shift = np.maximum(shift, lim)
+    if _CUT is not None:
+        total_var = np.zeros((n, m))
+        total_var[:, chosen] = variance
+        weight = np.where(-shift > _CUT * np.sqrt(total_var), 0.0, weight)
     table = np.concatenate([np.broadcast_to(table, (n, table.shape[1])), table[:, own] + weight], axis=1)
     kinds = kinds.copy()
     np.fill_diagonal(kinds, np.arange(table.shape[1] - m, table.shape[1]))
