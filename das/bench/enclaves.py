@@ -8,7 +8,7 @@ prior and without it, from the very same measurements, says how much.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, stdev
@@ -103,7 +103,6 @@ def priors_compared(
     runs: int,
     workdir: Path,
     priors: Sequence[str] = ("none", "sharing"),
-    before: Callable[[str], None] = lambda prior: None,
 ) -> Scores:
     """Estimate each run's measurements under each prior.
 
@@ -116,7 +115,6 @@ def priors_compared(
     for run in range(runs):
         folder = workdir / f"run-{run}"
         for prior in priors:
-            before(prior)
             world.run(prior, folder, f"enclaves-{run}", ())
             for compared in world.compared(prior, folder):
                 for (what, size), score in _scores(compared, planted, group_query, world.spine).items():

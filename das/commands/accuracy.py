@@ -103,11 +103,16 @@ def compare_(
 @click.command()
 @click.argument("name", type=click.Choice(NAMES))
 @click.option("--blocks", type=click.IntRange(min=1), help="Size of the generated state (for `state`).")
+@click.option(
+    "--counts",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Block counts of a real state (for `accuracy`): CSV with GEOID, pop_GROUP and vap_GROUP.",
+)
 @as_json
 @beam_options
-def bench(name: str, blocks: int | None, as_json: bool, beam: tuple[str, ...]) -> None:
+def bench(name: str, blocks: int | None, counts: Path | None, as_json: bool, beam: tuple[str, ...]) -> None:
     """Measure this project against a peer, in one process and one run."""
-    found = measure_bench(name, blocks=blocks, options=beam)
+    found = measure_bench(name, blocks=blocks, counts=counts, options=beam)
     if as_json:
         print_json(found)
         return
