@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 
 from das.bench.closed_form import closed_form
+from das.bench.emptiness import emptiness_rows
 from das.bench.enclaves import Enclave, enclave_rows, plant, plant_in_counts, priors_compared
 from das.bench.real_geography import PRODUCTION_QUERIES, groups_of, read_blocks, write_world
 from das.demo import generate
@@ -33,7 +34,7 @@ from das.plan.plan import Plan
 from das.schema.query import parse_query
 from das.storage.layout import Layout
 
-__all__ = ["BLUEDOWN", "rows"]
+__all__ = ["BLUEDOWN", "gain_rows", "rows"]
 
 BLOCKS, PEOPLE_PER_BLOCK = 3_131, 40
 BLOCKS_PER_GROUP, TRACTS_PER_COUNTY = 24.85, 8
@@ -126,11 +127,16 @@ def rows(
     if counts is not None:
         real = Real(read_blocks(counts))
         gains = _gains_on(real, ("total", "race", "detailed"), runs)
-        return [*gains, *_peer_rows(real, runs), *_prior_rows(real, runs)]
-    errors = [_errors(Generated(blocks, seed), list(BLUEDOWN), runs) for seed in states]
-    gains = [_gain(level, query, [one[level, query] for one in errors], runs) for level, query in BLUEDOWN]
+        empty = emptiness_rows(real.blocks, real.name, runs)
+        return [*gains, *_peer_rows(real, runs), *_prior_rows(real, runs), *empty]
     first = Generated(blocks, states[0])
-    return [*gains, *_peer_rows(first, runs), *_prior_rows(first, runs)]
+    return [*gain_rows(blocks, states, runs), *_peer_rows(first, runs), *_prior_rows(first, runs)]
+
+
+def gain_rows(blocks: int, states: Sequence[int], runs: int) -> list[dict[str, Any]]:
+    """Return a row for each level and query: what full information gains over several generated states."""
+    errors = [_errors(Generated(blocks, seed), list(BLUEDOWN), runs) for seed in states]
+    return [_gain(level, query, [one[level, query] for one in errors], runs) for level, query in BLUEDOWN]
 
 
 def _compared(data: Data, runs: int) -> dict[str, Any]:

@@ -139,14 +139,16 @@ def consumer_view(places: Places, edges: Sequence[int] = POPULATION_EDGES) -> li
 
     ``producer_*`` are of the places of that true size, ``consumer_*`` of those of that published size;
     ``consumer_bias`` is true minus published, what a reader should expect to be off; ``half_width`` is the mean of the
-    stated 95 % intervals, and ``coverage`` the share of them that hold the truth.
+    stated 95 % intervals, and ``coverage`` the share of them that hold the truth. ``linear_bias`` and ``linear_p95``
+    are of the published linear estimates of places of that true size, which have no bias.
     """
     errors = places.errors
     by_true, by_published = (
         np.searchsorted(np.asarray(edges), sizes, side="right") - 1 for sizes in (places.true, places.published)
     )
     stated = places.deviation > 0
-    hold = np.abs(places.estimate - places.true) <= WIDTH * places.deviation
+    linear = places.estimate - places.true
+    hold = np.abs(linear) <= WIDTH * places.deviation
     rows = []
     for number, name in enumerate(bin_names(edges)):
         producer, consumer = by_true == number, by_published == number
@@ -159,6 +161,8 @@ def consumer_view(places: Places, edges: Sequence[int] = POPULATION_EDGES) -> li
                 "producer_places": int(producer.sum()),
                 "producer_bias": _mean(errors[producer]),
                 "producer_p95": _quantile(np.abs(errors[producer])),
+                "linear_bias": _mean(linear[producer & stated]),
+                "linear_p95": _quantile(np.abs(linear[producer & stated])),
                 "consumer_places": int(consumer.sum()),
                 "consumer_bias": _mean(-errors[consumer]),
                 "consumer_p95": _quantile(np.abs(errors[consumer])),

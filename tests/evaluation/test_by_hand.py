@@ -73,6 +73,8 @@ def test_both_views_of_the_villages() -> None:
     assert rows["1-9"]["producer_bias"] == -4.0  # C
     assert rows["1-9"]["consumer_bias"] == -3.0  # A
     assert rows["0"]["half_width"] == pytest.approx(9.8)
+    assert rows["0"]["linear_bias"] == -0.5  # A and B: 1 and -2 for nobody
+    assert rows["100-249"]["linear_bias"] == -10.5  # E and F: -1 and -20
     assert rows["100-249"]["producer_places"] == 2
     assert rows["100-249"]["consumer_places"] == 1
     assert rows["100-249"]["coverage"] == 0.0  # F: 180 is more than 9.8 from 200
