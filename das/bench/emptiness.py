@@ -99,7 +99,7 @@ def emptiness_rows(blocks: pd.DataFrame, data: str, runs: int) -> list[dict[str,
 def _estimates(noisy: Floats, deviation: float, true: Floats, starts: NDArray[np.int64]) -> dict[str, Floats]:
     zero, mean, variance = spike_and_slab(noisy, deviation)
     empty = zero > 0.5
-    found = {name: np.zeros(len(noisy)) for name in ("nearest", "posterior mean", "likely zeros")}
+    found: dict[str, Floats] = {name: np.zeros(len(noisy)) for name in ("nearest", "posterior mean", "likely zeros")}
     for first, last in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
         here, total, even = slice(first, last), float(true[first:last].sum()), np.ones(last - first)
         found["nearest"][here] = share_out(noisy[here], even, total)

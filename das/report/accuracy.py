@@ -5,7 +5,7 @@ It shows errors of true counts. For confidential data the page is as confidentia
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,7 +90,7 @@ def _is_many(place: Mapping[str, Any]) -> bool:
     return bool(place["places"] >= MANY_PLACES)
 
 
-def _sentences(evaluation: Mapping[str, Any], totals: Sequence[Mapping[str, Any]]) -> Any:
+def _sentences(evaluation: Mapping[str, Any], totals: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
     """What a reader should know first, in words."""
     for row in totals:
         if 1 < row["cells"] < FEW_PLACES:
@@ -159,7 +159,7 @@ def _curve(place: Mapping[str, Any], number: int) -> dict[str, Any]:
     }
 
 
-def _groups(evaluation: Mapping[str, Any]) -> Any:
+def _groups(evaluation: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Groups by size at the two lowest levels, of the query that tells most groups apart: the most numerous ones."""
     levels = list(dict.fromkeys(row["level"] for row in evaluation["levels"] if row["on_spine"]))[-2:]
     for level in reversed(levels):
@@ -247,4 +247,4 @@ def _percent(value: float | None, digits: int = 0) -> str:
     return "–" if value is None else f"{100 * value:,.{digits}f} %".replace("-", "−")
 
 
-FILTERS = {"named": named, "number": _number, "percent": _percent}
+FILTERS: dict[str, Callable[..., Any]] = {"named": named, "number": _number, "percent": _percent}
