@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -49,16 +49,6 @@ BLUEDOWN = {
 }
 """By how many percent its mean error was below its TopDown's: the same measurement files of a generated state of this
 shape (39 tracts, 126 block groups), three keys, with open solvers in the place of Gurobi."""
-
-
-class Data(Protocol):
-    """Where the people come from."""
-
-    name: str
-    group_query: str
-
-    def write(self, folder: Path, *, enclaves: bool = False, only_detailed: bool = False) -> tuple[Plan, Any]:
-        """Write input and config into a folder; return the plan and the enclaves that were planted."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +92,9 @@ class Real:
         """Write the counts and a config with production's shares of the levels."""
         blocks, planted = plant_in_counts(self.blocks, groups_of(self.blocks)) if enclaves else (self.blocks, ())
         return load(write_world(folder, blocks, {"detailed": "1"} if only_detailed else PRODUCTION_QUERIES)), planted
+
+
+Data = Generated | Real
 
 
 def rows(

@@ -43,7 +43,7 @@ def nearest_table(noisy: Floats, totals: Integers, rng: np.random.Generator) -> 
     missing = totals - whole.sum(axis=0)
     remainder = np.where(real > 0, (real - whole).round(6), -1.0) + 1e-7 * rng.random(real.shape)
     place = np.argsort(np.argsort(-remainder, axis=0), axis=0)
-    return whole + (place < missing)
+    return np.asarray(whole + (place < missing), dtype=np.int64)
 
 
 def closed_form(plan: Plan, spine: Spine, release: ReleaseFolder, total: int, seed: int) -> dict[str, Integers]:

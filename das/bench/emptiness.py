@@ -90,6 +90,7 @@ def emptiness_rows(blocks: pd.DataFrame, data: str, runs: int) -> list[dict[str,
                     "bias": {
                         label: float(np.stack(found)[:, (true >= low) & (true < high)].mean())
                         for label, (low, high) in SIZES.items()
+                        if ((true >= low) & (true < high)).any()
                     },
                 }
             )
