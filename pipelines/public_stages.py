@@ -18,11 +18,13 @@ import apache_beam as beam
 from das.errors import BudgetError, Problem, UsageError
 from das.exact import digest_of
 from das.plan.plan import Plan
+from das.release.estimates import LABELS, table_of_labels
 from das.release.finish import is_finished, write_statement
 from das.runner import Progress, StageTime, Stopwatch
 from das.storage.files import sha256_file
 from das.storage.layout import ReleaseFolder
 from das.storage.run_identity import RunRecord
+from das.storage.shards import parquet_bytes
 from das.storage.staging import Staging, committed, verify
 from pipelines.elements.context import WorkerContext
 from pipelines.runners import is_multi_process
@@ -121,6 +123,7 @@ class PublicStages(StageRunner):
             require_written([shard.path(counts.partial) for shard in shards])
             if estimates:
                 require_written([shard.path(estimates.partial) for shard in shards])
+                estimates.write(LABELS, parquet_bytes(table_of_labels(self.plan)))
                 estimates.commit({"stage": "estimates", "key": key})
             counts.commit({"stage": "estimate", "key": key, "wall": self.wall.to_json()})
 

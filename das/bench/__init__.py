@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from das.errors import Problem, UsageError
@@ -15,9 +16,12 @@ NAMES = ("noise", "estimate", "state", "congenial", "accuracy", "coverage", "syn
 
 
 def measure(
-    name: str, *, blocks: int | None = None, options: Sequence[str] = ()
+    name: str, *, blocks: int | None = None, counts: Path | None = None, options: Sequence[str] = ()
 ) -> list[dict[str, Any]] | dict[str, Any]:
     """Run one benchmark and return its rows (for ``state`` one object): what ``das bench NAME --json`` prints."""
+    if counts is not None and name != "accuracy":
+        remedy = "use it with `das bench accuracy`"
+        raise UsageError(Problem("--counts", f"means nothing to `das bench {name}`", remedy))
     rows = import_module(f"das.bench.{name}").rows
     if name == "state":
         found: dict[str, Any] = rows(options=options) if blocks is None else rows(blocks=blocks, options=options)
@@ -25,5 +29,5 @@ def measure(
     for given, option in ((blocks is not None, "--blocks"), (bool(options), "BEAM OPTIONS")):
         if given:
             raise UsageError(Problem(option, f"means nothing to `das bench {name}`", "use it with `das bench state`"))
-    listed: list[dict[str, Any]] = rows()
+    listed: list[dict[str, Any]] = rows() if counts is None else rows(counts=counts)
     return listed

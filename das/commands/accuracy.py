@@ -16,13 +16,45 @@ __all__ = ["COMMANDS"]
 
 @click.command("evaluate")
 @run_folder
+@click.option(
+    "--beside",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Another release of the same data, shown beside this one; may be given several times.",
+)
+@click.option(
+    "--html", type=click.Path(path_type=Path), help="Where the page goes.  [default: confidential/accuracy.html]"
+)
+@click.option(
+    "--geometries",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Outlines for a map, joined on GEOID: GeoJSON, or GeoParquet (WKB).",
+)
+@click.option("--publishable", is_flag=True, help="Let others read the page; only for generated or public data.")
 @as_json
-def evaluate_(folder: Path, as_json: bool) -> None:
-    """Compare a release with the truth; needs the confidential folder, and writes into it alone."""
-    from das.evaluation.evaluate import evaluate, evaluation_text
+def evaluate_(
+    folder: Path,
+    beside: tuple[Path, ...],
+    html: Path | None,
+    geometries: Path | None,
+    publishable: bool,
+    as_json: bool,
+) -> None:
+    """Compare a release with the truth; needs the confidential folder, and writes into it alone unless told otherwise.
 
-    found = evaluate(folder)
-    print_json(found) if as_json else click.echo(evaluation_text(found))
+    Writes evaluation.json, evaluation.parquet and the page accuracy.html.
+    """
+    from das.evaluation.evaluate import evaluation_text
+    from das.evaluation.page import evaluate_and_report
+
+    found = evaluate_and_report([folder, *beside], html=html, geometries=geometries, publishable=publishable)
+    if as_json:
+        print_json(found)
+        return
+    click.echo(evaluation_text(found))
+    if found["map"] and geometries:
+        click.echo(f"\nMap: {found['map']}")
+    click.echo(f"\nPage: {found['page']}")
 
 
 @click.command("simulate")
@@ -101,11 +133,16 @@ def compare_(
 @click.command()
 @click.argument("name", type=click.Choice(NAMES))
 @click.option("--blocks", type=click.IntRange(min=1), help="Size of the generated state (for `state`).")
+@click.option(
+    "--counts",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Block counts of a real state (for `accuracy`): CSV with GEOID, pop_GROUP and vap_GROUP.",
+)
 @as_json
 @beam_options
-def bench(name: str, blocks: int | None, as_json: bool, beam: tuple[str, ...]) -> None:
+def bench(name: str, blocks: int | None, counts: Path | None, as_json: bool, beam: tuple[str, ...]) -> None:
     """Measure this project against a peer, in one process and one run."""
-    found = measure_bench(name, blocks=blocks, options=beam)
+    found = measure_bench(name, blocks=blocks, counts=counts, options=beam)
     if as_json:
         print_json(found)
         return

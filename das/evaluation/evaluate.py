@@ -6,26 +6,29 @@ side and nowhere else, and what is printed is for people who are cleared for the
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from das.errors import Problem, UsageError
+from das.evaluation.areas import compare_areas
 from das.evaluation.bias import WINDOW, jason_b, jason_b_window
 from das.evaluation.bins import by_population, mean_by_population
 from das.evaluation.format import finite, table
 from das.evaluation.hardest_hit import by_group, warnings
+from das.evaluation.health import solver_health
 from das.evaluation.intervals import WIDTH, covered
+from das.evaluation.long_table import table_of
 from das.evaluation.metrics import summary
-from das.evaluation.truth import Compared, compare_counts, measured_rmse, queries_of, read_truth
-from das.plan.load import load
+from das.evaluation.opened import Opened, open_release
+from das.evaluation.places import describe
+from das.evaluation.shares import shares_of
+from das.evaluation.truth import Compared, compare_counts, measured_rmse, queries_of
 from das.storage.files import json_bytes, write_atomically
-from das.storage.hardening import harden
-from das.storage.layout import Layout
-from das.storage.staging import committed
-from geography import Spine
+from das.storage.layout import ReleaseFolder
+from das.storage.shards import parquet_bytes
 
-__all__ = ["evaluate", "evaluation_text"]
+__all__ = ["evaluate", "evaluate_release", "evaluation_text", "row_of"]
 
 NOTES = {
     "confidential": "errors are computed from confidential counts and protected by nothing; keep them inside",
@@ -34,16 +37,25 @@ NOTES = {
     "jason_b": "a single run: all cells of the row are combined; in a bin of population it is the mean over the bin's "
     f"areas of B in a moving window of {WINDOW} areas",
     "measured_rmse": "of the noisy measurements, before estimation; noise_std_dev is what the plan says of them",
+    "groups": "each answer of the query by itself, and by its own true size",
+    "shares": "of a group among the people of a place, in percentage points, by the true share; places that are empty "
+    "on either side are left out; largest_group_within is the share of places in which the share of the largest group "
+    "is within five points",
+    "places": "totals of places: empty_published_inhabited are places without people that were published with some; "
+    "consumer_* are of places of a published size, producer_* of places of a true size",
     "coverage": f"share of the intervals, linear estimate +- {WIDTH} std_dev, that hold the truth; what is known "
     "exactly has none",
 }
 
 
-def evaluate(folder: Path) -> dict[str, Any]:
-    """Compare a finished release with the true counts, level by level and query by query.
+QUOTED = ("policy", "epsilon", "status")
 
-    Writes ``confidential/evaluation.json`` (mode 0600) and nothing on the release side. What it returns shows errors of
-    confidential counts: print it only to people who are cleared for the data.
+
+def evaluate(folder: Path) -> dict[str, Any]:
+    """Compare a finished release with the true counts, by level and area, query by query.
+
+    Writes ``confidential/evaluation.json`` and ``evaluation.parquet`` (mode 0600) and nothing on the release side. What
+    it returns shows errors of confidential counts: print it only to people who are cleared for the data.
 
     Parameters
     ----------
@@ -53,35 +65,38 @@ def evaluate(folder: Path) -> dict[str, Any]:
     Returns
     -------
     dict
-        Under ``levels`` a row for each level and query, measured or tabulated: cells, mae, rmse, mape, bias, jason_b
-        and the other measures of :func:`das.evaluation.metrics.summary`; ``measured_rmse`` where the query was measured
-        at the level; ``coverage`` and ``intervals`` where linear estimates were published; ``bins`` of the true count
-        and ``groups``, the answers one by one. Under ``warnings`` sentences about sizes and groups that are hit
-        hardest. A number that is not defined is ``None``.
+        Under ``levels`` a row for each level and query, measured or tabulated, and for each kind of area off the spine:
+        cells, mae, rmse, mape, bias, jason_b and the other measures of :func:`das.evaluation.metrics.summary`;
+        ``measured_rmse`` where the query was measured at the level; ``coverage`` and ``intervals`` where linear
+        estimates were published; ``bins`` of the true count; ``groups``, the answers one by one, each by size; and
+        ``shares``, errors of the groups' shares. Under ``places`` what :func:`das.evaluation.places.describe` tells of
+        the totals of each level and kind of area. Under ``solver`` the health of the solver, under ``privacy`` the
+        effective epsilon, under ``warnings`` sentences about sizes and groups that are hit hardest. A number that is
+        not defined is ``None``.
 
     Raises
     ------
     UsageError
-        The folder holds no finished release, or its confidential side is not there.
+        The folder holds no finished release, or its confidential side is not there or is of another release.
     """
-    harden()
-    layout = Layout(folder)
-    release, histograms = layout.release, layout.confidential.histograms
-    if not release.manifest.exists():
-        raise UsageError(Problem(str(folder), "holds no finished release", "run `das run` to the end"))
-    if committed(histograms) is None:
-        remedy = "run it where confidential/histograms of this release lies"
-        raise UsageError(Problem(str(folder), "evaluation needs the confidential side, and it is not here", remedy))
-    plan = load(release.config)
-    spine = Spine.load(release.facts / "spine.parquet")
-    truth = read_truth(plan, histograms)
+    return evaluate_release(open_release(folder))
+
+
+def evaluate_release(opened: Opened) -> dict[str, Any]:
+    """Evaluate a release that has been opened, and write the result beside its true counts."""
+    plan, spine, truth, release = opened.plan, opened.spine, opened.truth, opened.layout.release
     noise = measured_rmse(plan, spine, truth, release) if plan.mechanism_stage.measures else {}
     intervals = covered(plan, spine, truth, release)
     planned = {(m.level, m.query.name): m.std_dev for m in plan.measurements}
+    queries = queries_of(plan)
     rows = []
-    for compared in compare_counts(plan, spine, truth, release, queries_of(plan)):
-        row = _row(compared)
+    for compared in (
+        *compare_counts(plan, spine, truth, release, queries),
+        *compare_areas(plan, spine, truth, release, opened.areas, queries),
+    ):
+        row = row_of(compared)
         name = compared.level, compared.query.name
+        row["on_spine"] = compared.level in plan.levels
         row |= {"measured_rmse": noise.get(name), "noise_std_dev": planned.get(name)}
         if name in intervals:
             row |= {"intervals": intervals[name].intervals, "coverage": intervals[name].share}
@@ -90,12 +105,19 @@ def evaluate(folder: Path) -> dict[str, Any]:
         {
             "release": plan.name,
             "plan_digest": plan.digest,
+            "data": plan.settings.input.data,
+            "estimate": plan.settings.estimate.model_dump(mode="json"),
+            "privacy": _privacy(release),
             "notes": NOTES,
             "levels": rows,
+            "places": [describe(each) for each in opened.places()],
+            "solver": solver_health(plan, release),
             "warnings": warnings(rows),
         }
     )
-    write_atomically(layout.confidential.path / "evaluation.json", json_bytes(result))
+    inside = opened.layout.confidential.path
+    write_atomically(inside / "evaluation.json", json_bytes(result))
+    write_atomically(inside / "evaluation.parquet", parquet_bytes(table_of(result)))
     return result
 
 
@@ -146,7 +168,8 @@ _SIZES = {
 }
 
 
-def _row(compared: Compared) -> dict[str, Any]:
+def row_of(compared: Compared) -> dict[str, Any]:
+    """Summarise one query at one level or kind of area: as a whole, by size, by group and by share."""
     errors = compared.published - compared.true
     return {
         "level": compared.level,
@@ -156,7 +179,15 @@ def _row(compared: Compared) -> dict[str, Any]:
         "jason_b_same_sign": float(jason_b(errors, means="same-sign")),
         "bins": _bins(compared),
         "groups": by_group(compared),
+        "shares": shares_of(compared),
     }
+
+
+def _privacy(release: ReleaseFolder) -> dict[str, Any]:
+    """Quote the epsilons of the privacy statement; with none computed anew."""
+    statement = json.loads(release.statement.read_bytes())
+    effective = [{name: quote.get(name) for name in QUOTED} for quote in statement.get("effective") or ()]
+    return {"nominal_epsilon": statement["nominal"]["epsilon"], "effective": effective}
 
 
 def _bins(compared: Compared) -> list[dict[str, Any]]:

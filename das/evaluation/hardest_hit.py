@@ -11,18 +11,24 @@ from typing import Any
 
 import numpy as np
 
+from das.evaluation.bins import by_population
 from das.evaluation.metrics import summary
 from das.evaluation.truth import Compared
 from das.schema.query import answer_names
 
 __all__ = ["by_group", "warnings"]
 
+GROUP_EDGES = (0, 1, 5, 10, 50, 100, 250, 1_000)
+"""Where the bins of a group's true count in a place begin."""
+OF_A_SIZE = ("bin", "cells", "true_mean", "bias", "mae", "rmse")
 MOST_GROUPS = 64
 """Queries with more answers are not listed answer by answer."""
 NOTABLE_SHARE = 0.1
 """A mean error beyond this share of the true mean is told."""
 NOTABLE_ERRORS = 3.0
 """A mean error is told only beyond so many of its standard errors, taking cells as independent."""
+FEW_PEOPLE, FEW_COUNTS = 10, 5
+"""A group of fewer people in all, or a size of a group with fewer counts, is not told."""
 MOST_WARNINGS = 12
 
 
@@ -34,8 +40,16 @@ def by_group(compared: Compared) -> list[dict[str, Any]]:
     places, answer, rows = compared.cells // size, compared.key % size, []
     for number, name in enumerate(answer_names(compared.query)):
         here = answer == number
-        measures = summary(compared.published[here], compared.true[here], unlisted=places - int(here.sum()))
-        rows.append({"group": name, "true_total": float(compared.true[here].sum()), **measures})
+        sides, unlisted = (compared.published[here], compared.true[here]), places - int(here.sum())
+        sizes = by_population(*sides, edges=GROUP_EDGES, unlisted=unlisted)
+        rows.append(
+            {
+                "group": name,
+                "true_total": float(compared.true[here].sum()),
+                **summary(*sides, unlisted=unlisted),
+                "bins": [{measure: size[measure] for measure in OF_A_SIZE} for size in sizes],
+            }
+        )
     return rows
 
 
@@ -59,15 +73,16 @@ def warnings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         for part in row.get("bins", ()):
             found += _of_a_size(where, part, "places" if row["query"] == "total" else "counts")
         found += [entry for part in row.get("groups", ()) for entry in _of_a_group(where, part)]
+        found += sorted(_of_groups_by_size(where, row.get("groups", ())))[-1:]
     found.sort(key=lambda entry: -entry[0])
     return [text for _, text in found[:MOST_WARNINGS]]
 
 
 def _of_a_size(where: str, part: Mapping[str, Any], what: str) -> list[tuple[float, str]]:
     if part["bin"] == "0":
-        share = part["false_positive_share"]
-        if what != "places" or not share or share < NOTABLE_SHARE:
+        if what != "places" or (part["false_positive_share"] or 0.0) < NOTABLE_SHARE:
             return []
+        share = part["false_positive_share"]
         wrong = round(share * part["cells"])
         mean = part["bias"] / share
         text = f"{where}: {wrong} of {part['cells']} empty places were published with people, {mean:.1f} on average"
@@ -83,8 +98,19 @@ def _of_a_size(where: str, part: Mapping[str, Any], what: str) -> list[tuple[flo
     return [(abs(part["bias"]) / true, text)]
 
 
+def _of_groups_by_size(where: str, groups: Sequence[Mapping[str, Any]]) -> list[tuple[float, str]]:
+    """Losses of groups where they are not tiny: of one to four people noise hides a large part in any case."""
+    return [
+        entry
+        for part in groups
+        for size in part.get("bins", ())
+        if size["bin"] not in ("0", "1-4") and size["cells"] >= FEW_COUNTS
+        for entry in _of_a_size(f"{where}, {part['group']}", size, "counts")
+    ]
+
+
 def _of_a_group(where: str, part: Mapping[str, Any]) -> list[tuple[float, str]]:
-    if not part["true_total"] or not _is_notable(part):
+    if part["true_total"] < FEW_PEOPLE or not _is_notable(part):
         return []
     total = part["bias"] * part["cells"]
     turn = "gains" if total > 0 else "loses"

@@ -28,12 +28,15 @@ __all__ = [
     "rmse",
     "summary",
     "total_absolute_error",
+    "total_variation",
 ]
 
 Floats = NDArray[np.float64]
 
 RELATIVE_OUTLIER = 0.05
 """An error beyond this share of the truth is an outlier by default."""
+QUANTILES = {"median": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "largest": 1.0}
+"""Quantiles of |e| that a summary has, by the name's beginning."""
 
 
 class Relative(NamedTuple):
@@ -138,6 +141,21 @@ def total_absolute_error(published: ArrayLike, true: ArrayLike) -> float:
     return float(np.abs(errors_of(published, true)).sum())
 
 
+def total_variation(published: ArrayLike, true: ArrayLike) -> float:
+    """Total variation distance of the two distributions of people over cells, sum |p / sum p - x / sum x| / 2.
+
+    It is the share of the people who would have to move; ``nan`` where either side has nobody.
+
+    Examples
+    --------
+    >>> total_variation([30, 10], [10, 10])
+    0.25
+    """
+    shown, real = _both(published, true)
+    shares = [side / side.sum() if side.sum() else np.full(side.shape, np.nan) for side in (shown, real)]
+    return float(np.abs(shares[0] - shares[1]).sum() / 2) if shown.size else float("nan")
+
+
 def absolute_error_quantile(published: ArrayLike, true: ArrayLike, q: float, *, unlisted: int = 0) -> float:
     """Quantile of |e|, interpolated between neighbours as ``numpy.quantile`` does.
 
@@ -208,6 +226,7 @@ def summary(
     (10, 1.0, 60.0, 8, 0.125)
     """
     relative, signed = mape(published, true, unlisted=unlisted), malpe(published, true, unlisted=unlisted)
+    shown, real = _both(published, true)
     return {
         "cells": errors_of(published, true).size + unlisted,
         "true_mean": _over(_both(published, true)[1].sum(), errors_of(published, true).size + unlisted),
@@ -219,12 +238,18 @@ def summary(
         "malpe": signed.percent,
         "cov": coefficient_of_variation(published, true, unlisted=unlisted),
         "tae": total_absolute_error(published, true),
-        "median_absolute_error": absolute_error_quantile(published, true, 0.5, unlisted=unlisted),
-        "p90_absolute_error": absolute_error_quantile(published, true, 0.9, unlisted=unlisted),
+        "total_variation": total_variation(published, true),
+        **{
+            f"{name}_absolute_error": absolute_error_quantile(published, true, q, unlisted=unlisted)
+            for name, q in QUANTILES.items()
+        },
         "outlier_beyond": outlier,
         "outlier_share": relative_outlier_share(published, true, beyond=outlier),
+        "outliers": int((np.abs(shown - real) > outlier * real)[real > 0].sum()),
         "false_zero_share": false_zero_share(published, true),
+        "false_zeros": int(((shown <= 0) & (real > 0)).sum()),
         "false_positive_share": false_positive_share(published, true, unlisted=unlisted),
+        "false_positives": int(((shown > 0) & (real == 0)).sum()),
     }
 
 

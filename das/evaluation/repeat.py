@@ -8,7 +8,7 @@ removed when the runs have been compared with the truth.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -18,6 +18,7 @@ from das.evaluation.truth import Compared, compare_counts, queries_of, read_trut
 from das.plan.plan import Plan
 from das.runner import Runner, find_runner
 from das.schema.counts import TrueCounts
+from das.schema.query import Query
 from das.storage.files import make_private
 from das.storage.layout import Layout
 from geography import Spine
@@ -86,8 +87,8 @@ class World:
         self.runner.run(plan, folder, upto="estimate", options=options, testing_key=key, unprotected=True)
         return perf_counter() - began
 
-    def compared(self, name: str, folder: Path) -> Iterator[Compared]:
-        """Compare the estimated counts with the truth, for every query of any of the plans."""
-        queries = {q.name: q for plan in self.plans.values() for q in queries_of(plan)}
+    def compared(self, name: str, folder: Path, queries: Iterable[Query] | None = None) -> Iterator[Compared]:
+        """Compare the estimated counts with the truth, for some queries or for every query of any of the plans."""
+        every = {q.name: q for plan in self.plans.values() for q in queries_of(plan)}
         release = Layout(folder).release
-        return compare_counts(self.plans[name], self.spine, self.truth, release, queries.values())
+        return compare_counts(self.plans[name], self.spine, self.truth, release, queries or every.values())

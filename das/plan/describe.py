@@ -14,8 +14,9 @@ __all__ = ["plan_json", "plan_text"]
 
 
 _SHARING = (
-    "               On two real states the average error was 0.5 to 2.7 % lower; small groups that live together lost",
-    "               more: 5 people in one block 38 % of their count in its block group, instead of 16 % without.",
+    "               Real block counts of one state (das bench accuracy --counts): mean error of detailed counts 1.3 %",
+    "               lower in block groups, 0.6 % in tracts, the same in blocks. 5 people in one block lose 3.7 % of",
+    "               their count in its block group, instead of 2.7 % without; 10 to 50 people no more than without.",
 )
 """What the sharing prior does, measured; said wherever it was chosen."""
 

@@ -111,6 +111,11 @@ class Plan:
         estimate = self.settings.estimate.model_copy(update={"information": information})
         return replace(self, settings=self.settings.model_copy(update={"estimate": estimate}))
 
+    def with_prior(self, prior: str) -> Plan:
+        """Return the same plan with another prior for sparse cells; what is measured stays."""
+        estimate = self.settings.estimate.model_copy(update={"prior": prior})
+        return replace(self, settings=self.settings.model_copy(update={"estimate": estimate}))
+
     def with_method(self, method: str) -> Plan:
         """Return the same plan with another method; whether that method can run it is the caller's to ask."""
         estimate = self.settings.estimate.model_copy(update={"method": method})

@@ -9,8 +9,12 @@ from numpy.typing import NDArray
 from das.estimation.linear.basis import Basis
 from das.estimation.linear.blue import RELATIVE_ZERO, LinearEstimate
 from das.plan.plan import Plan
+from das.schema.query import answer_names
 
-__all__ = ["table_of_estimates"]
+__all__ = ["LABELS", "table_of_estimates", "table_of_labels"]
+
+LABELS = "labels.parquet"
+"""The file beside the estimates that says what each number of each query counts."""
 
 
 def table_of_estimates(
@@ -46,5 +50,30 @@ def table_of_estimates(
             "geocode": pa.array(np.repeat(geocodes, len(queries)).tolist(), pa.string()),
             "query": pa.array([query.name for query in queries] * len(geocodes), pa.string()),
             **{name: column.cast(pa.list_(pa.float32())) for name, column in lists.items()},
+        }
+    )
+
+
+def table_of_labels(plan: Plan) -> pa.Table:
+    """Lay out what the lists of numbers hold: a row per query and position, with the labels that it counts.
+
+    One small file for all levels, so that a list of two thousand numbers does not carry two thousand names a row.
+
+    Examples
+    --------
+    >>> from das.plan.load import load
+    >>> from das.plan.presets import folder
+    >>> table = table_of_labels(load(folder() / "demo.toml"))
+    >>> [row for row in table.to_pylist() if row["query"] == "votingage"]
+    [{'query': 'votingage', 'position': 0, 'answer': '0-17'}, {'query': 'votingage', 'position': 1, 'answer': '18+'}]
+    """
+    queries = {m.query.name: m.query for m in plan.measurements}
+    rows = [(name, at, label) for name, query in queries.items() for at, label in enumerate(answer_names(query))]
+    names, positions, labels = zip(*rows, strict=True) if rows else ((), (), ())
+    return pa.table(
+        {
+            "query": pa.array(names, pa.string()),
+            "position": pa.array(positions, pa.int32()),
+            "answer": pa.array(labels, pa.string()),
         }
     )

@@ -10,6 +10,7 @@ import stat
 from collections import Counter
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 import das
@@ -18,6 +19,7 @@ from das.errors import UsageError
 from das.evaluation.evaluate import evaluate, evaluation_text
 from das.plan.load import load
 from das.release.manifest import verify_release
+from das.runner import find_runner
 from das.storage import shards
 from das.storage.layout import Layout
 
@@ -176,7 +178,36 @@ def test_it_is_written_inside_for_the_owner_alone_and_nothing_changes_outside(ou
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert json.loads(path.read_bytes()) == evaluation
     assert verify_release(Layout(out).release) == []
-    assert [p for p in out.rglob("evaluation*") if p != path] == []
+    table = out / "confidential/evaluation.parquet"
+    assert stat.S_IMODE(table.stat().st_mode) == 0o600
+    assert [p for p in out.rglob("evaluation*") if p not in (path, table)] == []
+
+
+def test_parquet_holds_the_same_numbers(out, evaluation):
+    rows = pq.read_table(out / "confidential/evaluation.parquet").to_pylist()
+    wholes = [row for row in rows if row["part"] == "all"]
+    assert [(row["level"], row["query"], row["mae"]) for row in wholes] == [
+        (row["level"], row["query"], row["mae"]) for row in evaluation["levels"]
+    ]
+    parts = sum(len(row["bins"]) + len(row["groups"]) for row in evaluation["levels"])
+    parts += sum(len(group["bins"]) for row in evaluation["levels"] for group in row["groups"])
+    parts += sum(len(row["shares"]["bins"]) for row in evaluation["levels"] if row["shares"])
+    assert len(rows) == len(wholes) + parts
+
+
+def test_the_truth_of_another_release_is_refused(out, input_folder, tmp_path):
+    """The same plan over the same places, of other people: only the commitment that the release published tells."""
+    shutil.copytree(out, tmp_path / "out")
+    people = (input_folder / "input/people.csv").read_text().splitlines()
+    shutil.copytree(input_folder / "input", tmp_path / "input", ignore=shutil.ignore_patterns("*.sqlite*"))
+    (tmp_path / "input/people.csv").write_text("\n".join(people[:-1]) + "\n")
+    plan = load(tmp_path / "input/config.toml")
+    find_runner().run(plan, tmp_path / "other", upto="tabulate", testing_key="evaluated")
+    shutil.rmtree(tmp_path / "out/confidential/histograms")
+    shutil.copytree(tmp_path / "other/confidential/histograms", tmp_path / "out/confidential/histograms")
+    with pytest.raises(UsageError, match="true counts of another release") as refused:
+        evaluate(tmp_path / "out")
+    assert refused.value.exit_code == 2
 
 
 def test_the_table_says_for_whom_it_is(evaluation):
@@ -200,6 +231,9 @@ def test_an_unfinished_release_is_not_evaluated(tmp_path):
         evaluate(tmp_path)
 
 
+PARTS = ("bins", "groups", "shares")
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("unconfined")
 def test_levels_in_several_parts_are_read_as_one(input_folder, evaluation, tmp_path, monkeypatch):
@@ -209,5 +243,5 @@ def test_levels_in_several_parts_are_read_as_one(input_folder, evaluation, tmp_p
     assert (tmp_path / "out/confidential/histograms/village.parquet").is_dir()
     again = evaluate(tmp_path / "out")
     for before, after in zip(evaluation["levels"], again["levels"], strict=True):
-        assert [after.pop(name) for name in ("bins", "groups")] == [before[name] for name in ("bins", "groups")]
+        assert [after.pop(name) for name in PARTS] == [before[name] for name in PARTS]
         assert after == pytest.approx({name: before[name] for name in after})

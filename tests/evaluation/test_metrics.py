@@ -50,13 +50,25 @@ def brute_force(cells: list[tuple[int, int]], beyond: float) -> dict[str, float]
         "malpe": 100 * mean([(p - x) / x for p, x in some]),
         "cov": 100 * root * len(cells) / people if people else math.nan,
         "tae": sum(ordered),
+        "total_variation": moved(cells),
         "median_absolute_error": statistics.median(ordered) if ordered else math.nan,
         "p90_absolute_error": deciles[8] if deciles else math.nan,
+        "p95_absolute_error": float(np.quantile(ordered, 0.95)) if ordered else math.nan,
+        "p99_absolute_error": float(np.quantile(ordered, 0.99)) if ordered else math.nan,
+        "largest_absolute_error": ordered[-1] if ordered else math.nan,
         "outlier_beyond": beyond,
         "outlier_share": mean([abs(p - x) > beyond * x for p, x in some]),
+        "outliers": sum(abs(p - x) > beyond * x for p, x in some),
         "false_zero_share": mean([p <= 0 for p, _ in some]),
+        "false_zeros": sum(p <= 0 for p, _ in some),
         "false_positive_share": mean([p > 0 for p, x in cells if x == 0]),
+        "false_positives": sum(p > 0 for p, x in cells if x == 0),
     }
+
+
+def moved(cells: list[tuple[int, int]]) -> float:
+    shown, real = (sum(cell[side] for cell in cells) for side in (0, 1))
+    return sum(abs(p / shown - x / real) for p, x in cells) / 2 if shown and real else math.nan
 
 
 @given(cells=CELLS, unlisted=UNLISTED, beyond=st.sampled_from([0.05, 0.1, 0.5]))
