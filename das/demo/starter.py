@@ -198,7 +198,7 @@ STARTERS: dict[str, tuple[tuple[str, ...], Callable[[Path], str]]] = {
     "small-country": (("places.csv", "people.csv"), _small_country),
     "pl94": (("persons.csv", "geography.csv", "facilities.csv", "places.csv", "districts.csv"), _pl94),
 }
-"""What ``das init --like`` takes: the files beside the config, and the function that writes them and returns the config."""
+"""What ``das init --like`` takes: the files beside the config, and what writes them and returns the config's text."""
 
 
 def write_demo(out: Path, *, blocks: int, people: int) -> Path:
