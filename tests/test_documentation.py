@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
+import json
 import os
 import re
 import shlex
@@ -197,6 +200,26 @@ def test_sentences_are_short(page: Path) -> None:
     assert sum(len(each.split()) for each in sentences) < 20 * max(len(sentences), 1)
 
 
+def test_the_benchmark_page_is_what_the_script_writes(tmp_path: Path) -> None:
+    """Nobody edited a figure by hand: the kept results give the same page."""
+    for name in ("scripts", "docs"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    subprocess.run([sys.executable, str(tmp_path / "scripts" / "benchmarks")], check=True)
+    page = Path("docs") / "benchmarks.md"
+    assert (tmp_path / page).read_text(encoding="utf-8") == (ROOT / page).read_text(encoding="utf-8")
+    kept = list((ROOT / "docs" / "measured").glob("*.json"))
+    assert kept
+    for path in kept:
+        assert {"date", "cpu", "cores", "load"} <= json.loads(path.read_bytes())["machine"].keys()
+
+
+@pytest.mark.parametrize("name", ["typeset", "reference"])
+def test_examples_of_the_site_modules(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts" / "site"))
+    failed, tried = doctest.testmod(importlib.import_module(name))
+    assert (failed, tried > 0) == (0, True)
+
+
 def test_every_key_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "scripts" / "site"))
     import keys
@@ -212,8 +235,6 @@ def test_every_key_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_every_column_is_documented(shared_country: Path) -> None:
     """Columns of a release's files, but for those that a config names: attributes, recodes and answers."""
-    import json
-
     import pyarrow.parquet as parquet
 
     page = (ROOT / "docs" / "files.md").read_text(encoding="utf-8")

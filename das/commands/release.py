@@ -46,14 +46,15 @@ def demo(out: Path, blocks: int, people: int, as_json: bool, beam: tuple[str, ..
     default="small-country",
     show_default=True,
     metavar="NAME",
-    help="small-country: three levels, sex and age; pl94: a state with the schema and budget of the 2020 Census.",
+    help="small-country: three levels, sex and age; pl94: a state with the schema and budget of the 2020 Census; "
+    "one-table: a cross-table with public margins, for `das table`.",
 )
 def init(folder: Path, like: str) -> None:
     """Write a starter: a config that explains itself, with a tiny population and its geography."""
-    from das.demo.starter import write_starter
+    from das.demo.starter import STARTERS, write_starter
 
     config = write_starter(folder, like)
-    click.echo(f"wrote {config}\nnext: das check {config} && das run {config} --out {folder / 'out'}")
+    click.echo(f"wrote {config}\nnext: {STARTERS[like].following.format(config=config, out=folder / 'out')}")
 
 
 @click.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from das.demo import generate
@@ -12,7 +13,7 @@ from das.storage.files import make_private
 from das.storage.layout import make_root
 from das.storage.staging import Staging, committed
 
-__all__ = ["STARTERS", "write_demo", "write_starter"]
+__all__ = ["STARTERS", "Starter", "write_demo", "write_starter"]
 
 STARTER = """\
 # A tiny country in three levels; copy this file and point it at your own.
@@ -147,6 +148,46 @@ reason = "Nobody lives in a kind of group quarters that the block does not have"
 tables = ["total", "hhgq", "votingage", "hispanic * cenrace"]
 """
 
+ONE_TABLE = """\
+# One table whose margins are published exactly; copy this file and point it at your own.
+# `das table plan` compares the mechanisms and spends nothing, `das table` makes the release.
+
+name = "sex by age"             # stands in the statement and in the ledger
+
+[input]
+file = "town.csv"               # .csv, .csv.gz or .parquet; relative to this file
+count = "people"                # each row is a cell with its count; without this key each row is a record
+dataset = "town"                # whose budget is spent, as the ledger calls it
+total = "3"                     # all that may ever be spent on these people; the first release fixes it
+data = "generated"              # these are about nobody; delete this line when you point the file at real people
+
+[columns]                       # every label, in the order of the released table
+sex = ["f", "m"]
+age = ["0-17", "18-64", "65+"]
+
+[privacy]
+epsilon = "1"                   # given the public totals; exact fractions in quotes: "1/2", not 0.5
+
+[mechanism]
+name = "k-norm"                 # or "gaussian" (with delta, or rho) or "conditioning": `das table plan` compares them
+
+[[invariant]]                   # a published margin; nothing hides it, and its counts are taken from the file
+columns = ["sex"]
+
+[[invariant]]                   # delete one of the two if only the other is published
+columns = ["age"]
+"""
+
+TOWN = """\
+sex,age,people
+f,0-17,31
+f,18-64,88
+f,65+,24
+m,0-17,35
+m,18-64,79
+m,65+,9
+"""
+
 PLACES = """\
 province,district,village
 N,N1,N11
@@ -164,16 +205,25 @@ HOUSEHOLDS = {"N11": 9, "N12": 4, "N21": 6, "N22": 3, "S11": 12, "S12": 5, "S90"
 """Villages N13 and S13 are empty, and are measured like all others."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Starter:
+    """What ``das init --like NAME`` writes: files, by a function that returns the config, and what to type next."""
+
+    files: tuple[str, ...]
+    write: Callable[[Path], str]
+    following: str = "das check {config} && das run {config} --out {out}"
+
+
 def write_starter(folder: Path, like: str = "small-country") -> Path:
     """Write a config and what it reads, of one of ``STARTERS``; return the config's path."""
     if like not in STARTERS:
         raise UsageError(Problem("--like", f"{like!r} is not a starter", f"say {' or '.join(STARTERS)}"))
-    names, write = STARTERS[like]
+    starter = STARTERS[like]
     folder.mkdir(parents=True, exist_ok=True)
-    taken = [name for name in ("config.toml", *names) if (folder / name).exists()]
+    taken = [name for name in ("config.toml", *starter.files) if (folder / name).exists()]
     if taken:
         raise UsageError(Problem(str(folder / taken[0]), "is already there", "name another folder"))
-    (folder / "config.toml").write_text(write(folder))
+    (folder / "config.toml").write_text(starter.write(folder))
     return folder / "config.toml"
 
 
@@ -194,11 +244,21 @@ def _pl94(folder: Path) -> str:
     return PL94
 
 
-STARTERS: dict[str, tuple[tuple[str, ...], Callable[[Path], str]]] = {
-    "small-country": (("places.csv", "people.csv"), _small_country),
-    "pl94": (("persons.csv", "geography.csv", "facilities.csv", "places.csv", "districts.csv"), _pl94),
+def _one_table(folder: Path) -> str:
+    (folder / "town.csv").write_text(TOWN)
+    return ONE_TABLE
+
+
+STARTERS = {
+    "small-country": Starter(files=("places.csv", "people.csv"), write=_small_country),
+    "pl94": Starter(
+        files=("persons.csv", "geography.csv", "facilities.csv", "places.csv", "districts.csv"), write=_pl94
+    ),
+    "one-table": Starter(
+        files=("town.csv",), write=_one_table, following="das table plan {config} && das table {config} --out {out}"
+    ),
 }
-"""What ``das init --like`` takes: the files beside the config, and the function that writes them and returns the config."""
+"""Examples by name; the first is the tutorial's."""
 
 
 def write_demo(out: Path, *, blocks: int, people: int) -> Path:

@@ -79,15 +79,25 @@ def test_init_like_another_example(run: Run, tmp_path: Path) -> None:
     assert found["geounits"]["block"] == 400
     wrong = run("init", tmp_path / "other", "--like", "p194")
     assert wrong.code == 2
-    assert "'p194' is not a starter; say small-country or pl94" in wrong.stderr
+    assert "'p194' is not a starter; say small-country or pl94 or one-table" in wrong.stderr
     assert not (tmp_path / "other").exists()
+
+
+def test_init_like_one_table(run: Run, tmp_path: Path) -> None:
+    begun = run("init", tmp_path / "town", "--like", "one-table")
+    assert f"das table plan {tmp_path}/town/config.toml" in begun.stdout
+    assert sum(int(line.split(",")[2]) for line in (tmp_path / "town" / "town.csv").read_text().splitlines()[1:]) == 266
+    if "table" not in cli.das.commands:
+        pytest.skip("this version has no `das table`")
+    planned = run("table", "plan", tmp_path / "town" / "config.toml")
+    assert (planned.code, planned.stderr) == (0, "")
 
 
 def test_every_section_and_key_of_a_starter_is_explained() -> None:
     """A comment stands in each section, and beside or above what is not plain from its name."""
-    from das.demo.starter import PL94, STARTER
+    from das.demo.starter import ONE_TABLE, PL94, STARTER
 
-    for text in (STARTER, PL94):
+    for text in (STARTER, PL94, ONE_TABLE):
         sections = re.split(r"^(?=\[)", text, flags=re.MULTILINE)[1:]
         headings = {re.match(r"\[+[\w.]+", section).group() for section in sections}
         explained = {re.match(r"\[+[\w.]+", section).group() for section in sections if "#" in section}
