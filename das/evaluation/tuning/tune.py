@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from das.accounting.moves import determined_queries
 from das.errors import InfeasibleError, Problem, UsageError
 from das.estimation.linear.typical import Measured, Term, TypicalTree, UndeterminedError
 from das.evaluation.country import Country
@@ -20,9 +21,9 @@ from das.evaluation.tuning.shares import costs_of, exact_shares, least_precision
 from das.evaluation.tuning.targets import Target, Targets, TargetSettings
 from das.evaluation.tuning.trial import Simulated, Trial
 from das.plan.candidate_trees import candidate_shares
+from das.plan.for_accountant import hierarchical_plan
 from das.plan.plan import Measurement, Plan
 from das.plan.resolve import MOST_CELLS_AT_ONCE
-from das.promise.account import account
 from das.runner import Progress
 
 __all__ = ["Strategy", "Tuned", "Worth", "needed", "proportional_to_cells", "tune"]
@@ -117,7 +118,7 @@ def tune(
         trial = replace(trial, targets=targets)
     steps = _Steps(progress, ROUNDS + 4)
     terms = _terms(plan, TypicalTree.of(plan, trial.whole), targets)
-    determined = tuple((level, query) for level, query in account(plan).sections["determined_queries"])
+    determined = determined_queries(hierarchical_plan(plan, trial.whole))
     idle = frozenset(name for name in determined if any(m.level == name[0] for m in _others(plan, determined)))
     counted = [at for at, each in enumerate(terms) if each]
     if not counted:
