@@ -101,8 +101,8 @@ def simulate_(
         if information:
             several = [(name, plan, kind) for name, plan in plans.items() for kind in information]
             plans = {f"{name}, {kind}": plan.with_information(kind) for name, plan, kind in several}
-        how = {"progress": progress, "workers": workers or all_cores(), "keep": out, "people": words}
-        found = compare(plans, runs, workdir=workdir, **how)
+        side = workers or all_cores()
+        found = compare(plans, runs, workdir=workdir, progress=progress, workers=side, keep=out, people=words)
     found |= {"data": data}
     print_json(found) if as_json else click.echo(comparison_text(found))
 

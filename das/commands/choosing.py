@@ -85,13 +85,15 @@ def tune_(
     country = country_of(plan) if data == "public" else generate_country(plan, seed, leaves, margins)
     with progress_on_stderr() as progress:
         found = tune(plan, wanted, country, seed=seed, runs=runs, progress=progress)
-    where, written = where_of(found, data, runs), []
-    for path, text in ((out, tuned_config), (html, render_tuned)):
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text(found.tuned.plan, path) if text is tuned_config else text(found, where))
-            written.append(path)
-    print_json(tuned_json(found, where)) if as_json else click.echo(tuned_text(found, where, written))
+    where, texts = where_of(found, data, runs), dict[Path, str]()
+    if out is not None:
+        texts[out] = tuned_config(found.tuned.plan, out)
+    if html is not None:
+        texts[html] = render_tuned(found, where)
+    for path, text in texts.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    print_json(tuned_json(found, where)) if as_json else click.echo(tuned_text(found, where, list(texts)))
 
 
 COMMANDS: tuple[click.Command, ...] = (generate_, tune_)

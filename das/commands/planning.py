@@ -51,6 +51,7 @@ def check_(config: Path, as_json: bool) -> None:
     is_flag=True,
     help="For the congenial method: simulate other trees and shares on generated people, and recommend one.",
 )
+@click.option("--html", type=click.Path(path_type=Path), help="Write a page in which budget and shares can be moved.")
 @click.option("--seed", type=click.IntRange(min=0), help="With --compare-trees: of people and noise.  [default: 2020]")
 @click.option("--leaves", type=click.IntRange(min=1), help="With --compare-trees: at most so many are simulated.")
 @as_json
@@ -63,6 +64,7 @@ def plan_(
     compare_trees: bool,
     seed: int | None,
     leaves: int | None,
+    html: Path | None,
     as_json: bool,
 ) -> None:
     """Show noise, expected error and cost per geolevel and query; read no record."""
@@ -74,6 +76,11 @@ def plan_(
     from das.report.verdict import verdict_text
 
     plan = load_plan(config)
+    if html is not None:
+        from das.evaluation.tuning.planner import render_planner
+
+        html.parent.mkdir(parents=True, exist_ok=True)
+        html.write_text(render_planner(plan), encoding="utf-8")
     if scale:
         from das.bench.forecast import NATION, measure_states, project, read_measured
 

@@ -79,9 +79,10 @@ def _meet(cells: Counts, spine: Spine, margin: Margin, stated: NDArray[np.bool_]
 
 def _change_total(cells: Counts, free: Counts, away: Counts, _: Counts, query: Query, rng: Generator) -> None:
     """Add copies of people who are there, or remove people at random."""
-    more, there = int(away[0]), cells[free].reshape(-1)
+    more = int(away[0])
+    there: Counts = cells[free].reshape(-1)
     if more > 0:
-        weights = there.astype(np.float64)
+        weights: NDArray[np.float64] = there.astype(np.float64)
         if not weights.any():  # nobody to copy: people as in the whole country, in any of the leaves
             usual = cells.sum(axis=0) + query.schema.possible
             weights = np.tile(usual / len(free), len(free)).astype(np.float64)

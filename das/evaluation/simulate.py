@@ -147,7 +147,7 @@ def _home(plans: Mapping[str, Plan], workdir: Path, keep: Path | None) -> Iterat
     keep.mkdir(parents=True, exist_ok=True)
     make_private(keep)
     with exclusive_lock(keep):
-        about = digest_of([[name, str(plan.folder), to_toml(plan.settings)] for name, plan in plans.items()])
+        about = digest_of({name: [str(plan.folder), to_toml(plan.settings)] for name, plan in plans.items()})
         mark = keep / "plans.txt"
         if mark.exists() and mark.read_text() != about:
             reason = "holds runs of other plans or of other people"

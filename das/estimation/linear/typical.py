@@ -127,7 +127,7 @@ class TypicalTree:
         scale = own**2 * (1.0 / self.leaves[depth] - above)
         if scale <= _ZERO:
             return
-        blocks = zip(self.basis.where, self._grams(query), self._free(depth), strict=True)
+        blocks = zip(self.basis.where, self._grams(query), self.free(depth), strict=True)
         for kind, (where, gram, free) in enumerate(blocks):
             # The answers of all copies of a block together have Gram matrix `gram` in each.
             values, vectors = np.linalg.eigh(free.T @ gram @ free)
@@ -145,12 +145,13 @@ class TypicalTree:
     def _grams(self, query: Query) -> list[Floats]:
         return self.basis.information([(query, 1.0)])
 
-    def _free(self, depth: int) -> list[Floats]:
+    def free(self, depth: int) -> list[Floats]:
+        """For each kind of block, orthonormal columns that span what nothing exact determines of a part."""
         return self._free_parts[depth]
 
     @cached_property
     def _free_parts(self) -> list[list[Floats]]:
-        """For each depth and kind of block, orthonormal columns that span what nothing exact determines.
+        """For each depth, see :meth:`free`.
 
         Part j is known where some level at or below it publishes the answers of each of its geounits.
         """

@@ -35,8 +35,8 @@ def render_tuned(found: Tuned, where: str) -> str:
 
 
 def _names(content: dict[str, Any]) -> list[str]:
-    drawn = next((each["lines"] for each in content["curves"] if each["lines"]), [])
-    return [line["name"] for line in drawn]
+    drawn = [each["lines"] for each in content["curves"] if each["lines"]]
+    return [line["name"] for line in drawn[0]] if drawn else []
 
 
 def _compared(content: dict[str, Any]) -> list[dict[str, Any]]:

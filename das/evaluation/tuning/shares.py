@@ -121,17 +121,16 @@ def _solve(
     """Solve one convex problem with cvxpy; precisions are in units of ``unit``."""
     import cvxpy as cp
 
-    x = cp.Variable(len(names))
-    constraints: list[Any] = [x >= least]
-    limits = []
+    x: Any = cp.Variable(len(names))
+    limits: list[Any] = []
     for each, most in zip(terms, allowed, strict=True):
-        variance = 0.0
+        variance: Any = 0.0
         for term in each:
             grams = [term.grams.get(name, np.zeros((len(term.factor),) * 2)) for name in names]
             variance = variance + _trace(cp, term.factor / math.sqrt(most * unit), grams, x)
         limits.append(variance <= 1)
     scale = float(cost.max())
-    problem = cp.Problem(cp.Minimize((cost / scale) @ x), [*constraints, *limits])
+    problem: Any = cp.Problem(cp.Minimize((cost / scale) @ x), [x >= least, *limits])
     with warnings.catch_warnings():
         # A solution that is not quite accurate is scaled until it meets the targets, and its values say how good it is.
         warnings.simplefilter("ignore", UserWarning)

@@ -85,18 +85,22 @@ class FileSettings(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """One target, resolved: a query at a level with its kind of accuracy and the sizes that it is about."""
+    """One target, resolved: a query at a level with its kind of accuracy and the sizes that it is about.
+
+    ``is_kept`` marks those that nobody stated: queries whose linear deviations must not become much worse.
+    """
 
     level: str
     query: Query
     settings: TargetSettings
+    is_kept: bool = False
 
     @property
     def name(self) -> str:
         """The target in words."""
         s = self.settings
         sizes = f" of {s.size[0]:,} to {s.size[1] - 1:,} people" if s.size else ""
-        where = f"{self.query.name} at {self.level}{sizes}"
+        where = f"{'kept: ' if self.is_kept else ''}{self.query.name} at {self.level}{sizes}"
         if s.share is not None:
             near = f"{s.within_percent:g} %" if s.within_percent is not None else f"{s.within:g} people"
             return f"{where}: {100 * s.share:g} % within {near}"
@@ -152,7 +156,7 @@ class Target:
         s = self.settings
         percent = s.within_percent
         if percent is not None:
-            return true * (percent / 100.0)
+            return np.asarray(true * (percent / 100.0), dtype=np.float64)
         return np.full(np.shape(true), s.within or 0.0)
 
     def _share(self, deviation: float, true: NDArray[np.int64]) -> float:

@@ -25,7 +25,7 @@ from das.plan.plan import Plan
 from das.schema.query import parse_query
 from geography import Spine
 
-__all__ = ["Simulated", "Trial", "ratios"]
+__all__ = ["Simulated", "Trial"]
 
 _LEAST = 0.05  # of a ratio: few runs may happen to have no error at all
 
@@ -114,6 +114,21 @@ class Trial:
         rows = zip(self.targets.targets, self.true, errors, strict=True)
         return tuple(_simulated(target, true, found) for target, true, found in rows)
 
+    def ratios(self, plan: Plan, simulated: tuple[Simulated, ...]) -> tuple[float, ...]:
+        """How many times larger simulated deviations are than exact linear ones on the same country.
+
+        One where linear estimates are exact, and for queries that are only kept: there are many of those, some of a few
+        geounits, and the largest of their ratios would be chance.
+        """
+        rows = zip(self.targets.targets, simulated, self.linear(plan, whole=False), strict=True)
+        return tuple(_ratio(target, found, linear) for target, found, linear in rows)
+
+
+def _ratio(target: Target, simulated: Simulated, linear: float) -> float:
+    if target.is_kept or linear <= 0:
+        return 1.0
+    return max(simulated.deviation / linear, _LEAST)
+
 
 def _simulated(target: Target, true: NDArray[np.int64], errors: list[NDArray[np.float64]]) -> Simulated:
     runs = [target.achieved(each, true) for each in errors]
@@ -146,8 +161,3 @@ def _deviation(covariances: Covariances, target: Target) -> float:
     units = np.bincount(kind_of[covariances.spine.real(target.level)], minlength=len(blocks[0]))
     mean = covariances.basis.variances(target.query, blocks).mean(axis=1) @ units / units.sum()
     return math.sqrt(max(float(mean), 0.0))
-
-
-def ratios(simulated: tuple[Simulated, ...], linear: tuple[float, ...]) -> tuple[float, ...]:
-    """How many times larger simulated deviations are than those of linear estimates; 1 where those are exact."""
-    return tuple(max(s.deviation / d, _LEAST) if d > 0 else 1.0 for s, d in zip(simulated, linear, strict=True))

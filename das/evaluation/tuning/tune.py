@@ -13,16 +13,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from das.accounting.moves import determined_queries
 from das.errors import InfeasibleError, Problem, UsageError
 from das.estimation.linear.typical import Measured, Term, TypicalTree, UndeterminedError
 from das.evaluation.country import Country
 from das.evaluation.tuning.shares import costs_of, exact_shares, least_precisions, weights_of
 from das.evaluation.tuning.targets import Target, Targets, TargetSettings
-from das.evaluation.tuning.trial import Simulated, Trial, ratios
+from das.evaluation.tuning.trial import Simulated, Trial
 from das.plan.candidate_trees import candidate_shares
-from das.plan.plan import Plan
+from das.plan.for_accountant import hierarchical_plan
+from das.plan.plan import Measurement, Plan
 from das.plan.resolve import MOST_CELLS_AT_ONCE
-from das.promise.account import account
 from das.runner import Progress
 
 __all__ = ["Strategy", "Tuned", "Worth", "needed", "proportional_to_cells", "tune"]
@@ -117,7 +118,7 @@ def tune(
         trial = replace(trial, targets=targets)
     steps = _Steps(progress, ROUNDS + 4)
     terms = _terms(plan, TypicalTree.of(plan, trial.whole), targets)
-    determined = tuple((level, query) for level, query in account(plan).sections["determined_queries"])
+    determined = determined_queries(hierarchical_plan(plan, trial.whole))
     idle = frozenset(name for name in determined if any(m.level == name[0] for m in _others(plan, determined)))
     counted = [at for at, each in enumerate(terms) if each]
     if not counted:
@@ -136,7 +137,7 @@ def tune(
         geolevels, queries = exact_shares(plan, solution.weights)
         found = _with_needed(plan.with_strategy(geolevels, queries), trial, correction)
         steps.step()
-        correction = ratios(trial.simulate(found), trial.linear(found, whole=False))
+        correction = trial.ratios(found, trial.simulate(found))
     tuned = needed("tuned", found, trial, steps)
     _require_within(tuned, trial)
     own = needed("the plan's own", plan, trial, steps)
@@ -171,7 +172,7 @@ def needed(name: str, plan: Plan, trial: Trial, steps: _Steps | None = None) -> 
     plan = _with_needed(plan, trial, (1.0,) * len(trial.allowed))
     for attempt in range(ATTEMPTS):
         simulated = trial.simulate(plan)
-        correction = ratios(simulated, trial.linear(plan, whole=False))
+        correction = trial.ratios(plan, simulated)
         whole = trial.linear(plan, whole=True)
         found = Strategy(name=name, plan=plan, simulated=simulated, linear=whole, ratios=correction)
         excess = max(d * c / most for d, c, most in zip(whole, correction, trial.allowed, strict=True))
@@ -255,7 +256,12 @@ def _keeping(plan: Plan, trial: Trial) -> Targets:
     targets = trial.targets
     stated = {(t.level, t.query.name) for t in targets.targets}
     asked = [
-        Target(level=m.level, query=m.query, settings=TargetSettings(level=m.level, query=m.query.name, rmse=1))
+        Target(
+            level=m.level,
+            query=m.query,
+            settings=TargetSettings(level=m.level, query=m.query.name, rmse=1),
+            is_kept=True,
+        )
         for m in plan.measurements
         if (m.level, m.query.name) not in stated
     ]
@@ -270,7 +276,7 @@ def _keeping(plan: Plan, trial: Trial) -> Targets:
     return replace(targets, targets=(*targets.targets, *more))
 
 
-def _others(plan: Plan, determined: tuple[Measured, ...]) -> list[object]:
+def _others(plan: Plan, determined: tuple[Measured, ...]) -> list[Measurement]:
     """Measurements that tell something which is not published exactly."""
     return [m for m in plan.measurements if (m.level, m.query.name) not in determined]
 
