@@ -11,9 +11,9 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from das.api import Release, load, open, run
+    from das.api import Release, account, check, evaluate, load, open, run, simulate, tune
 
-__all__ = ["Release", "load", "open", "run"]
+__all__ = ["Release", "account", "check", "evaluate", "load", "open", "run", "simulate", "tune"]
 
 
 def __getattr__(name: str) -> Any:

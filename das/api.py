@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 from das.errors import Problem, UsageError
 from das.plan.load import load
 from das.plan.plan import Plan
+from das.report.findings import Findings
 from das.runner import find_runner
 from das.storage.layout import Layout, ReleaseFolder
+from geography.problem_list import nearest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from das.inference.intervals.estimates import Estimates
     from das.inference.intervals.query import Interval
 
-__all__ = ["Release", "load", "open", "run"]
+__all__ = ["Release", "account", "check", "evaluate", "load", "open", "run", "simulate", "tune"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,10 @@ class Release:
     """A finished release, read from its public files alone."""
 
     folder: ReleaseFolder
+
+    def __repr__(self) -> str:
+        manifest = self.manifest
+        return f"Release {manifest['release']!r} of plan {manifest['plan_digest'][:16]} in {self.folder.path}"
 
     @cached_property
     def statement(self) -> dict[str, Any]:
@@ -179,7 +185,115 @@ def open(folder: str | Path) -> Release:
     return Release(release)
 
 
+def check(plan: Plan) -> Findings:
+    """Check a plan's geography, input, facts and ledger; reads every record and spends nothing.
+
+    Raises
+    ------
+    ProblemsFound
+        With every problem at once.
+    """
+    from das.checks import check
+
+    found = check(plan)
+    return Findings(found, "\n".join(found["lines"]))
+
+
+def account(*sources: str | Path) -> Findings:
+    """Account a plan (a config or a preset) or finished releases; several, or a folder of them, together.
+
+    Examples
+    --------
+    >>> found = account("pl94-2020")
+    >>> found["nominal"]["rho"]
+    '293764/114921'
+    """
+    from das.promise.accounted import account_sources
+
+    return account_sources([str(source) for source in sources])[2]
+
+
+def evaluate(
+    folder: str | Path, *, beside: Sequence[str | Path] = (), geometries: str | Path | None = None
+) -> Findings:
+    """Compare a release with the truth; needs the confidential folder, and writes into it alone.
+
+    Parameters
+    ----------
+    folder : path
+        The folder that ``run`` was given.
+    beside : sequence of path
+        Other releases of the same data, shown beside it.
+    geometries : path, optional
+        Outlines for the page's map: GeoJSON or GeoParquet.
+    """
+    from das.evaluation.evaluate import evaluation_text
+    from das.evaluation.page import evaluate_and_report
+
+    folders = [Path(each) for each in (folder, *beside)]
+    found = evaluate_and_report(folders, geometries=None if geometries is None else Path(geometries))
+    return Findings(found, f"{evaluation_text(found)}\n\nPage: {found['page']}")
+
+
+def simulate(plans: Mapping[str, Plan], *, runs: int = 10, seed: int = 2020, workers: int | None = None) -> Findings:
+    """Repeat releases of generated people, and measure their errors; reads no confidential record.
+
+    Parameters
+    ----------
+    plans : mapping of str to Plan
+        Plans by the names under which the errors are shown beside each other.
+    runs : int
+        Releases of each.
+    seed : int
+        Of the generated people.
+    workers : int, optional
+        Runs at once; one for each core unless given.
+    """
+    from tempfile import TemporaryDirectory
+
+    from das.evaluation.finished_runs import all_cores
+    from das.evaluation.simulate import compare, comparison_text
+    from das.evaluation.simulated_people import people_of
+
+    with TemporaryDirectory(prefix="das-simulate-") as temporary:
+        workdir = Path(temporary)
+        generated, words = people_of(dict(plans), "generated", workdir, seed=seed, margins=None)
+        found = compare(generated, runs, workdir=workdir, workers=workers or all_cores(), people=words)
+    return Findings(found, comparison_text(found))
+
+
+def tune(plan: Plan, targets: str | Path, *, seed: int = 2020, runs: int = 5, leaves: int | None = None) -> Findings:
+    """Find the shares that meet accuracy targets with the least budget, on generated people.
+
+    Parameters
+    ----------
+    plan : Plan
+        Its schema, geography and facts are kept.
+    targets : path
+        TOML file that says what accuracy is wanted.
+    seed : int
+        Of people and noise.
+    runs : int
+        Simulations of each plan.
+    leaves : int, optional
+        At most so many leaves are simulated.
+    """
+    from das.evaluation.country import generate_country
+    from das.evaluation.tuning import read_targets, tune
+    from das.evaluation.tuning.text import tuned_json, tuned_text, where_of
+
+    found = tune(
+        plan, read_targets(Path(targets), plan), generate_country(plan, seed, leaves, None), seed=seed, runs=runs
+    )
+    where = where_of(found, "generated", runs)
+    return Findings(tuned_json(found, where), tuned_text(found, where, []))
+
+
 def _frame(path: Path) -> pd.DataFrame:
     import pandas as pd
 
+    if not path.exists():
+        places = sorted(each.stem for each in path.parent.glob(f"*{path.suffix}"))
+        remedy = nearest(path.stem, places) if places else "this method of estimation writes no such files"
+        raise UsageError(Problem(path.stem, f"is not in {path.parent.name}/ of this release", remedy))
     return pd.read_parquet(path)

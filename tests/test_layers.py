@@ -23,7 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     #    `table_release` and `check` ==
     ("das.estimation", "das.promise"),
     ("das.release",),
-    ("das.evaluation", "das.inference", "das.check"),
+    ("das.evaluation", "das.inference", "das.checks"),
     ("das.synthesis",),
     ("das.table_release",),
     ("das.bench", "das.api"),
@@ -46,7 +46,7 @@ TRUE_COUNTS = {
     "das/schema/counts.py",  # the type
     "das/records/encode.py",  # records become true counts
     "das/noise/measure.py",  # noise is added to them
-    "das/check.py",  # the data are checked against the public facts, before anything is drawn
+    "das/checks.py",  # the data are checked against the public facts, before anything is drawn
     "das/evaluation/privacy_audit/mechanism_runs.py",  # counts of generated worlds, of nobody
     "das/evaluation/repeat.py",  # errors of data that need no protection
     "das/evaluation/truth.py",  # errors, for people who are cleared for the data

@@ -25,14 +25,10 @@ WIDTH = 110
 @as_json
 def check_(config: Path, as_json: bool) -> None:
     """Validate config, geography, inputs and feasibility; report every problem; spend nothing."""
-    from das.check import check
+    from das.api import check
 
     found = check(load_plan(config))
-    if as_json:
-        print_json(found)
-        return
-    for line in found["lines"]:
-        click.echo(line)
+    print_json(found.content) if as_json else click.echo(found.text)
 
 
 @click.command("plan")
@@ -134,32 +130,12 @@ def _compare_trees(plan: Plan, seed: int, leaves: int | None, as_json: bool) -> 
 def account_(sources: tuple[str, ...], html: Path | None, as_json: bool) -> None:
     """Account a plan (a config or a preset) or finished releases; several, or a folder of them, together."""
     from das.promise.account_page import write_account_page
-    from das.promise.joint import account_releases, joint_account
-    from das.promise.product import product_of
-    from das.promise.sources import read_source, releases_in
-    from das.report.account_text import account_text
-    from das.storage.ledger_view import charges_beside
+    from das.promise.accounted import account_sources
 
-    found = releases_in(Path(sources[0])) if len(sources) == 1 else []
-    if found:
-        read, accounted = account_releases(found)
-        runs = {source.run_id for source in read if source.run_id}
-        folders = [each.folder for each in found]
-        accounted.sections["ledgers"] = charges_beside(folders, read[0].plan.settings.input.dataset, runs)
-    else:
-        read = [read_source(name) for name in sources]
-        accounted = joint_account(read)
-    product = product_of(read[0].plan) if len(read) == 1 else None
+    read, accounted, found = account_sources(sources)
     if html is not None:
         write_account_page(read, accounted, html)
-    if as_json:
-        joint = {"product": product.to_json()} if product else {}
-        print_json({"nominal": accounted.nominal, **accounted.sections, **joint})
-    else:
-        names = " + ".join(source.plan.name for source in read)
-        click.echo(f"{names}\n\n{account_text(accounted.nominal, accounted.sections)}")
-        if product:
-            click.echo(product.text())
+    print_json(found.content) if as_json else click.echo(found.text)
 
 
 @click.command()

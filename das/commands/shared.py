@@ -49,7 +49,7 @@ def load_plan(config: Path) -> Plan:
 
 def run_stages(plan: Plan, out: Path, upto: str, beam: Sequence[str], as_json: bool | None, **noise: Any) -> None:
     """Run a release up to a stage, with progress, and show what came of it."""
-    from das.check import already_finished
+    from das.checks import already_finished
     from das.compiled import kernels_are_compiled
     from das.report.progress import progress_on_stderr
     from das.runner import STAGES, find_runner

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from das import cli
-from das.check import check
+from das.checks import check
 from das.demo.starter import write_starter
 from das.errors import BudgetError, ConfigError, ProblemsFound
 from das.plan import load as load_module

@@ -18,7 +18,7 @@ from das.storage.ledger import Ledger
 
 KILLS = 3
 INTERRUPTED = 6
-PRELOADED = ["das.cli", "das.check", "das.demo.starter", "pipelines.run", "das.report.progress"]
+PRELOADED = ["das.cli", "das.checks", "das.demo.starter", "pipelines.run", "das.report.progress"]
 
 
 def _run(arguments: list[str]) -> None:

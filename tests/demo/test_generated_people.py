@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from das.check import check
+from das.checks import check
 from das.demo.anywhere import populate
 from das.demo.margins import Margin, read_margins
 from das.errors import InfeasibleError, InputError

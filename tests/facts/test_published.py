@@ -14,7 +14,7 @@ import pytest
 import tomli_w
 
 import das
-from das.check import check
+from das.checks import check
 from das.errors import ConfigError, InfeasibleError, InputError
 from das.facts.collect import facts_of
 from das.plan.geography import spine_of

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from das.check import check
+from das.checks import check
 from das.errors import ConfigError, NothingToPromise
 from das.facts.collect import facts_of
 from das.facts.vacuous import refuse_vacuous_facts, refuse_vacuous_plan

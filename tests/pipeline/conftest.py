@@ -177,7 +177,7 @@ class Processes:
         self.folder, self.numbers = folder, count()
         self.context = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(
-            ["das.cli", "das.check", "das.promise.joint", "das.demo.starter", "pipelines.run", "das.report.progress"]
+            ["das.cli", "das.checks", "das.promise.joint", "das.demo.starter", "pipelines.run", "das.report.progress"]
         )
 
     def start(self, arguments: list[object], **job: object) -> tuple[Any, Path]:

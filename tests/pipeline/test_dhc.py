@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import das
-from das.check import check
+from das.checks import check
 from das.plan import presets
 from das.plan.load import load
 from das.promise.product import product_of

@@ -26,7 +26,7 @@ import pytest
 
 import das
 from das import cli
-from das.check import check
+from das.checks import check
 from das.demo.starter import write_starter
 from das.errors import BudgetError, InputError
 from das.noise.stream import RunKey

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from das.check import check
+from das.checks import check
 from das.errors import InputError, ProblemsFound
 from das.plan.geography import spine_of
 from das.plan.plan import Plan
