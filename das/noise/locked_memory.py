@@ -1,4 +1,4 @@
-"""Memory for a key: not written to swap or to a core dump, not inherited by a fork, and overwritten when it is let go.
+"""Memory for a key: not written to swap or to a core dump, zeros after a fork, and overwritten when it is let go.
 
 Locking is asked of the kernel and may be refused (``ulimit -l``); then the rest holds all the same. See ``stream.md``
 for the copies that this module cannot reach.
@@ -14,6 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 __all__ = ["LockedMemory"]
+
+MADV_WIPEONFORK = 18
+"""A forked process finds zeros (Linux 4.14, madvise(2); :mod:`mmap` has no name for it).
+
+The pages must stay mapped there. The fork copies the Python object as well; if the pages were absent, the kernel would
+give their address to something else, which the object would unmap when it is collected.
+"""
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.mlock.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
@@ -52,7 +59,7 @@ class LockedMemory:
         self._process = os.getpid()
         self._pages = mmap.mmap(-1, self.size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._pages.madvise(mmap.MADV_DONTDUMP)
-        self._pages.madvise(mmap.MADV_DONTFORK)
+        self._pages.madvise(MADV_WIPEONFORK)
         self.is_locked = _LIBC.mlock(_address(self._pages, self.size), self.size) == 0
         self._finalizer = weakref.finalize(self, _wipe, self._pages, self._process)
         if not isinstance(content, int):
@@ -92,5 +99,5 @@ def _address(pages: mmap.mmap, size: int) -> int:
 
 
 def _wipe(pages: mmap.mmap, process: int) -> None:
-    if process == os.getpid():  # a forked process has no such pages, and would crash
+    if process == os.getpid():  # in a forked process they are zeros already
         pages[:] = bytes(len(pages))

@@ -118,7 +118,7 @@ def test_the_key_is_locked_not_dumped_not_inherited_and_overwritten() -> None:
     pages = key.memory._pages
     address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
     flags = flags_at(address)
-    assert {"dd", "dc"} <= flags, "not in a core dump, not copied by a fork"
+    assert {"dd", "wf"} <= flags, "not in a core dump, zeros after a fork"
     assert ("lo" in flags) == key.memory.is_locked
     assert pages[:] != bytes(32)
     streams = key.streams(b"plan")
@@ -168,6 +168,26 @@ FORKED = """
 
 def test_a_forked_process_has_no_key_and_does_not_crash() -> None:
     assert script(FORKED).communicate()[0] == "2 True\n"
+
+
+UNMAPPED = """
+    import mmap, os
+    from das.noise.locked_memory import LockedMemory
+
+    memory = LockedMemory(b"secret")
+    if not os.fork():
+        others = [mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(64)]
+        for pages in others:
+            pages[:] = b"x" * 4096
+        del memory
+        os._exit(all(pages[:] == b"x" * 4096 for pages in others))
+    print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+def test_a_forked_process_that_lets_the_key_go_unmaps_nothing_else() -> None:
+    """Were the key's pages absent after a fork, others could take their address, and would be unmapped in their stead."""
+    assert script(UNMAPPED).communicate()[0] == "1\n"
 
 
 HELD = """
