@@ -91,13 +91,16 @@ class ConfidentialStages(StageRunner):
             with Staging(release.facts, mode=PUBLIC) as staging:
                 write_facts(WorkerContext(self.plan, spine_path, staging.partial), facts)
                 staging.commit({"stage": "facts", "key": self.plan.digest})
-            with Staging(release.mechanism(self.plan), mode=PUBLIC) as staging:
+            inputs = self.identity.commitments(tabulated["inputs"])
+            declared = digest_of((committed(release.facts) or {})["files"])
+            # Shards that were measured before an interruption stay. A congenial draw is one, and begins again.
+            begun = {"run": self.identity.run_id, "plan": self.plan.digest, "inputs": inputs, "facts": declared}
+            key = digest_of(begun) if self.plan.mechanism_stage.measures else None
+            with Staging(release.mechanism(self.plan), mode=PUBLIC, key=key) as staging:
                 work = WorkerContext(self.plan, release.facts / "spine.parquet", staging.partial)
                 mechanisms = {"measure": self._measure, "congenial": self._draw}
                 mechanisms[self.plan.mechanism_stage.name](work, staging)
                 require_written([shard.path(staging.partial) for shard in work.all_shards()])
-                inputs = self.identity.commitments(tabulated["inputs"])
-                declared = digest_of((committed(release.facts) or {})["files"])
                 staging.commit(
                     {"stage": "measure", "key": self.plan.digest, "inputs": inputs, "facts_digest": declared}
                 )

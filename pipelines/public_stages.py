@@ -110,8 +110,8 @@ class PublicStages(StageRunner):
         self.remove(release.estimates)
         full = self.plan.settings.estimate.information == "full"
         with ExitStack() as stack:
-            counts = stack.enter_context(Staging(release.counts, mode=PUBLIC))
-            estimates = stack.enter_context(Staging(release.estimates, mode=PUBLIC)) if full else None
+            counts = stack.enter_context(Staging(release.counts, mode=PUBLIC, key=key))
+            estimates = stack.enter_context(Staging(release.estimates, mode=PUBLIC, key=key)) if full else None
             work = WorkerContext(self.plan, release.facts / "spine.parquet", counts.partial)
             sweep = DownSweep(work, release, estimates.partial if estimates else None)
 
@@ -142,7 +142,9 @@ class PublicStages(StageRunner):
         require_unchanged(release.counts)
         for folder in (release.tables, release.microdata):
             self.remove(folder)
-        with Staging(release.tables, mode=PUBLIC) as tables, Staging(release.microdata, mode=PUBLIC) as microdata:
+        with ExitStack() as stack:
+            tables = stack.enter_context(Staging(release.tables, mode=PUBLIC, key=key))
+            microdata = stack.enter_context(Staging(release.microdata, mode=PUBLIC, key=key))
             spine_path = release.facts / "spine.parquet"
             tabulating = WorkerContext(self.plan, spine_path, tables.partial)
             listing = WorkerContext(self.plan, spine_path, microdata.partial)

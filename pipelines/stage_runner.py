@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -42,11 +43,16 @@ class StageRunner:
         runner, options = runner_and_options(self.options)
         pipeline = beam.Pipeline(runner=runner, options=options)
         build(pipeline)
+        result: Any = None
         try:
             with watch_progress(partials, shards, lambda done: self.progress(stage, done, shards)):
                 result = pipeline.run()
                 result.wait_until_finish()
+        except KeyboardInterrupt:
+            _cancel(result)
+            raise
         except Exception as error:
+            _cancel(result)
             raise_reported(*partials)
             write_atomically(partials[0] / "room", bytes(4096))  # a worker on a full disk could not report its error
             raise failure_of(error, self.options) from error
@@ -66,6 +72,13 @@ class StageRunner:
         if folder.exists():
             self.release.manifest.unlink(missing_ok=True)
             shutil.rmtree(folder)
+
+
+def _cancel(job: Any) -> None:
+    """Have a cluster end a job that nobody waits for any more; on this machine there is nothing left to end."""
+    if job is not None:
+        with suppress(Exception):
+            job.cancel()
 
 
 def require_unchanged(folder: Path) -> None:

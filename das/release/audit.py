@@ -39,13 +39,16 @@ def measured_events(plan: Plan, release: ReleaseFolder) -> list[Event]:
 
 def _stated_by_column(level: str, path: Path) -> list[list[str]]:
     """Level, query, column and parameter of each query, as the rows of a measurement file state them."""
-    columns = [name for name in pq.ParquetDataset(path).schema.names if name in MECHANISMS]
-    if len(columns) != 1:
-        reason = f"states {' and '.join(columns) or 'no parameter'} of a known mechanism, and must state one"
-        raise BudgetError(Problem(path.name, reason, "do not publish; find out what ran"))
-    table = pq.read_table(path, columns=["query", *columns])
-    rows = dict.fromkeys(zip(*(column.to_pylist() for column in table.columns), strict=True))
-    return [[level, query, columns[0], parameter] for query, parameter in rows]
+    rows: dict[tuple[str, ...], None] = {}
+    for file in [path] if path.is_file() else sorted(path.iterdir()):
+        columns = [name for name in pq.read_schema(file).names if name in MECHANISMS]
+        if len(columns) != 1:
+            reason = f"states {' and '.join(columns) or 'no parameter'} of a known mechanism, and must state one"
+            raise BudgetError(Problem(path.name, reason, "do not publish; find out what ran"))
+        stated = pq.read_table(file, columns=["query", *columns])  # one shard at a time, and of it what differs
+        for found in stated.group_by(stated.column_names, use_threads=False).aggregate([]).to_pylist():
+            rows[columns[0], found["query"], found[columns[0]]] = None
+    return [[level, query, column, parameter] for column, query, parameter in rows]
 
 
 _STATED: dict[str, Callable[[str, Path], list[list[str]]]] = {

@@ -50,8 +50,8 @@ class Query:
     >>> query = parse_query(schema, "sex")
     >>> query.answer(np.array([1, 2, 3, 4, 5, 6])).tolist()
     [6, 15]
-    >>> query.adjoint(np.array([6, 15])).tolist()
-    [6, 6, 6, 15, 15, 15]
+    >>> np.broadcast_to(query.aligned(np.array([6, 15])), schema.shape).tolist()
+    [[6, 6, 6], [15, 15, 15]]
     """
 
     name: str
@@ -118,15 +118,11 @@ class Query:
                 out = np.stack([out.take(list(g), axis=at).sum(axis=at) for g in factor.groups], axis=at)
         return out.reshape(*lead, self.size)
 
-    def adjoint(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Give each cell the value of the answer that it counts towards: the transpose of :meth:`answer`."""
-        return values[..., self.index]
-
     def aligned(self, values: NDArray[Number]) -> NDArray[Number]:
         """Lay answers out along the schema's attributes, one entry where an attribute is summed out.
 
-        They broadcast against histograms of the schema's shape, so that what :meth:`adjoint` gives is added without
-        being written out.
+        They broadcast against histograms of the schema's shape: each cell gets the value of the answer that it counts
+        towards, which is the transpose of :meth:`answer`.
 
         Examples
         --------

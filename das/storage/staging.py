@@ -1,8 +1,8 @@
 """Staging: a stage's folder appears when all its files are complete, and not before.
 
 Outputs are written into a hidden sibling `.<name>.partial`, listed with their hashes in `_committed.json`, and then the
-folder is renamed to its name: if it exists, the stage is done. What a killed run leaves behind has another name, and
-the next run clears it.
+folder is renamed to its name: if it exists, the stage is done. What a killed run leaves behind has another name. The
+next run clears it, or, if it does the same from the same things, keeps the files that are complete.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any, Self
 
-from das.errors import Problem, UsageError
+from das.errors import Interrupted, Problem, UsageError
 from das.storage.files import (
     WRITING,
     Content,
@@ -29,19 +29,25 @@ from das.storage.files import (
     sha256_file,
     write_atomically,
 )
+from das.storage.handles import read_within
 
-__all__ = ["RECORD", "Staging", "committed", "verify"]
+__all__ = ["RECORD", "SCRATCH", "Staging", "committed", "verify"]
 
 RECORD = "_committed.json"
 """The file in a committed folder that lists the others."""
+BEGUN = "_begun.json"
+"""The file in a partial folder that says from what it is made; it goes when the folder is committed."""
+SCRATCH = "_scratch"
+"""A folder in a partial folder for what only the stage itself reads again; it goes, too."""
 
 
 class Staging:
     """Collects a stage's outputs and makes them appear at once, under `folder`, when `commit` is called.
 
     Worker processes write into `partial` with `write_atomically`; a retried bundle may write the same file again.
-    Leaving the context without a commit, by an error or not, removes what was written. Only one run may stage a
-    folder at a time: an advisory lock on `partial` ends with the last process that holds it.
+    Leaving the context without a commit, by an error or not, removes what was written, unless there is a key and the
+    work was interrupted. Only one run may stage a folder at a time: an advisory lock on `partial` ends with the last
+    process that holds it.
 
     Parameters
     ----------
@@ -51,6 +57,9 @@ class Staging:
         Permissions of the folder and its subfolders once committed, whatever the umask; files get the same without
         execution. Private unless you say 0o755, and never more than the folder around it has: what is staged in a
         folder of mode 0700 is private. Until then everything is private, whoever writes it.
+    key : str, optional
+        A digest of all that decides the files. Complete files that an interrupted run with the same key left are kept,
+        and whoever writes into `partial` need not write them again. It must tell nothing about confidential files.
 
     Examples
     --------
@@ -65,9 +74,10 @@ class Staging:
     >>> home.cleanup()
     """
 
-    def __init__(self, folder: Path, *, mode: int = 0o700) -> None:
+    def __init__(self, folder: Path, *, mode: int = 0o700, key: str | None = None) -> None:
         self.folder = folder
         self.mode = mode
+        self.key = key
         self.partial = folder.with_name(f".{folder.name}.partial")
         self._lock = -1
 
@@ -77,9 +87,15 @@ class Staging:
             try:
                 if self.folder.is_symlink() or (self.folder.exists() and not _is_empty_folder(self.folder)):
                     raise UsageError(Problem(str(self.folder), "it is already there", "choose another or move it away"))
+                continues = self._continues()
                 make_private(self.partial)
                 self.mode = 0o700 | (self.mode & self.folder.parent.stat().st_mode)
-                self.clear()
+                if continues:
+                    _remove_unfinished(self.partial)
+                else:
+                    self.clear()
+                if self.key is not None:
+                    write_atomically(self.partial / BEGUN, json.dumps(self.key).encode())
             except BaseException:
                 self._let_go()
                 raise
@@ -89,6 +105,16 @@ class Staging:
         """Remove everything that was written, to begin again."""
         for leftover in self.partial.iterdir():
             _remove(leftover)
+
+    def _continues(self) -> bool:
+        """Whether an interrupted run of this user left files here that were made from the same things."""
+        found = os.fstat(self._lock)
+        if self.key is None or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o022:
+            return False
+        try:
+            return bool(json.loads(read_within(self.partial, BEGUN)) == self.key)
+        except (OSError, ValueError, UsageError):
+            return False
 
     def write(self, name: str, content: Content) -> None:
         """Write one file by its name relative to the folder, making subfolders as needed."""
@@ -105,6 +131,8 @@ class Staging:
         if "files" in extra:
             raise ValueError("extra must not have the key 'files'")
         with full_disk_interrupts(self.folder):
+            for beside in filter(os.path.lexists, (self.partial / BEGUN, self.partial / SCRATCH)):
+                _remove(beside)
             files = {}
             for name in _file_names(self.partial):
                 self._open_as_wanted(self.partial / name)
@@ -128,7 +156,11 @@ class Staging:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._lock >= 0:
-            self._let_go()
+            if self.key is not None and isinstance(error, Interrupted | KeyboardInterrupt):
+                os.close(self._lock)
+                self._lock = -1
+            else:
+                self._let_go()
         if isinstance(error, OSError):
             with full_disk_interrupts(self.folder):
                 raise error
@@ -232,6 +264,17 @@ def _is_record(record: object) -> bool:
         and re.fullmatch("[0-9a-f]{64}", str(file["sha256"]))
         for name, file in record["files"].items()
     )
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """Keep complete files and their folders; remove what a killed writer left, reports of errors, and links."""
+    for below, folders, names in os.walk(folder):
+        for name in [*folders, *names]:
+            path = Path(below, name)
+            kind = path.lstat().st_mode
+            complete = stat.S_ISREG(kind) and path.suffix != ".json" and name != "room" and not _is_unfinished(name)
+            if not stat.S_ISDIR(kind) and not complete:
+                path.unlink()
 
 
 def _is_empty_folder(path: Path) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -157,6 +158,8 @@ class Cluster(ABC):
         for folder in (self.folder.parent, self.folder, self.folder / "tmp", self.folder / "artifacts"):
             make_private(folder)
         missing = [process for process in self.processes() if self.pid_of(process.name) is None]
+        if len(missing) == len(self.processes()):
+            self._remove_spilled()
         if not trust_network:
             self._require_private(missing)
             self.network.up()
@@ -185,7 +188,16 @@ class Cluster(ABC):
                 time.sleep(0.2)
         for process in self.processes():
             self.pid_file(process.name).unlink(missing_ok=True)
+        self._remove_spilled()
         self.network.down()
+
+    def _remove_spilled(self) -> None:
+        """Remove what processes that have ended wrote to disk for want of memory: a killed one leaves it there."""
+        for left in (self.folder / "tmp").glob("*"):
+            if left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
 
     def is_up(self) -> bool:
         """Whether all processes run and can take work."""

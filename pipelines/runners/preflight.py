@@ -214,7 +214,7 @@ def failure_of(error: Exception, arguments: Sequence[str] = ()) -> Exception:
     if WORKER_LOST in str(error) or CHANNEL_LOST in str(error):
         remedy = "run the same command again; with fewer workers (--direct_num_workers) if memory was short"
         return Interrupted(Problem("a worker process", "was ended before its work was done", remedy))
-    if isinstance(error, grpc.RpcError):
+    if isinstance(error, grpc.RpcError | grpc.FutureTimeoutError | ConnectionError):  # also between two stages
         reason = "stopped answering while a stage ran"
     elif "failed in state" in str(error) and "Traceback" not in str(error):
         reason = "gave a stage up"

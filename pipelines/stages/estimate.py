@@ -33,6 +33,7 @@ from das.storage.layout import ReleaseFolder
 from das.storage.shards import Shard, families, parquet_bytes
 from pipelines.elements.arrays import Arrays, Join, Joined, sparse_counts
 from pipelines.elements.context import WorkerContext
+from pipelines.elements.kept import remembered
 from pipelines.elements.linear_estimates import estimate_arrays, estimate_of, estimates_of_all
 from pipelines.elements.messages import Keyed, received_from_above, received_from_below, send_down, send_up
 from pipelines.workers.errors import reporting_errors
@@ -70,7 +71,8 @@ class DownSweep(beam.PTransform):
             solved = (
                 joined
                 | f"join {level} with its parents" >> Join()
-                | f"estimate {level}" >> beam.ParDo(EstimateShard(work, self.release, level)).with_output_types(Keyed)
+                | f"estimate {level}"
+                >> beam.ParDo(EstimateShard(work, self.release, level, self.estimates)).with_output_types(Keyed)
             )
             write = WriteShard(work, level, self.estimates)
             written.append(solved | f"write {level}" >> beam.ParDo(write).with_output_types(str))
@@ -130,10 +132,14 @@ class PoolShard(FamiliesOfShard):
     def process(self, element: tuple[int, Iterable[Arrays]]) -> Iterator[Keyed]:
         """Yield the number of a shard above and the estimates of its geounits."""
         index, messages = element
+        shard = self.work.shards(self.level)[index]
+        yield from remembered(self.work.partial, f"pool-{self.level}-{index}", lambda: self.pooled(shard, messages))
+
+    def pooled(self, shard: Shard, messages: Iterable[Arrays]) -> Iterator[Keyed]:
+        """Work out what the shard sends up."""
         spine = self.work.spine
         with reporting_errors(self.work.partial):
             below = received_from_below(messages)
-            shard = self.work.shards(self.level)[index]
             pooled = {parent: family.pooled() for parent, _, family in self.families(shard, below)}
         above = spine.levels[spine.levels.index(self.level) - 1]
         yield from send_up(self.work, above, np.array(list(pooled)), estimates_of_all(list(pooled.values())))
@@ -142,15 +148,28 @@ class PoolShard(FamiliesOfShard):
 class EstimateShard(FamiliesOfShard):
     """Solve and round each family of a shard; yield their counts, linear estimates, and how each was solved."""
 
+    def __init__(self, work: WorkerContext, release: ReleaseFolder, level: str, estimates: Path | None) -> None:
+        super().__init__(work, release, level)
+        self.estimates = estimates
+
     @timed(lambda self, element: f"estimate {self.level}")
     def process(self, element: Joined) -> Iterator[Keyed]:
-        """Yield the shard's number and its estimates."""
+        """Yield the shard's number and its estimates; nothing for leaves whose files are there already."""
         index, joined = element
+        shard = self.work.shards(self.level)[index]
+        if self.level != self.work.plan.levels[-1]:  # what they send down is in no file
+            name = f"estimate-{self.level}-{index}"
+            yield from remembered(self.work.partial, name, lambda: [(index, self.solved(shard, joined))])
+        elif not all(path.exists() for path in _files(self.work, shard, self.estimates)):
+            yield index, self.solved(shard, joined)
+
+    def solved(self, shard: Shard, joined: Mapping[str, Iterable[Arrays]]) -> Arrays:
+        """Estimate the families of the shard."""
         above, below = received_from_above(joined["above"]), received_from_below(joined.get("below", ()))
         settings, geocodes = self.work.plan.settings.estimate, self.work.spine.geocodes(self.level)
         starts, problems, best = [], [], []
         with reporting_errors(self.work.partial):
-            for parent, first, family in self.families(self.work.shards(self.level)[index], below):
+            for parent, first, family in self.families(shard, below):
                 if parent not in above:
                     raise self.unmet(parent)
                 counts, of_parent = above[parent]
@@ -162,7 +181,13 @@ class EstimateShard(FamiliesOfShard):
                     best.append(linear if of_parent is None else update_from_parent(self.work.basis, linear, of_parent))
             estimates = estimate_families(problems, solver=settings.solver, passes=self.work.plan.passes(self.level))
         solved = _solved(list(zip(starts, estimates, strict=True)))
-        yield index, solved.with_arrays(estimate_arrays(estimates_of_all(best))) if best else solved
+        return solved.with_arrays(estimate_arrays(estimates_of_all(best))) if best else solved
+
+
+def _files(work: WorkerContext, shard: Shard, estimates: Path | None) -> list[Path]:
+    """Where a shard's counts, diagnostics and, with full information, linear estimates are written."""
+    folders = [work.partial, work.partial / "diagnostics", *([estimates] if estimates else [])]
+    return [shard.path(folder) for folder in folders]
 
 
 def _in_order(plan: Plan, facts: tuple[Fact, ...]) -> tuple[Fact, ...]:
@@ -226,17 +251,23 @@ class WriteShard(beam.DoFn):
         """Yield the file's name."""
         index, solved = element
         shard, plan = self.work.shards(self.level)[index], self.work.plan
-        counts = sparse_counts(ProtectedCounts, solved)
-        local = counts.within(shard.start, shard.stop)
+        files = _files(self.work, shard, self.estimates)
         geocodes = self.work.spine.geocodes(self.level)[shard.start : shard.stop]
-        path = shard.path(self.work.partial)
+
+        def of_counts() -> pa.Table:
+            local = sparse_counts(ProtectedCounts, solved).within(shard.start, shard.stop)
+            return table_of_counts(plan.schema, geocodes, local)
+
+        def of_estimates() -> pa.Table:
+            return table_of_estimates(plan, self.work.basis, self.level, geocodes, estimate_of(solved))
+
+        tables = (of_counts, lambda: self._diagnostics(solved), of_estimates)
         with reporting_errors(self.work.partial):
-            _write(path, table_of_counts(plan.schema, geocodes, local))
-            _write(shard.path(self.work.partial / "diagnostics"), self._diagnostics(solved))
-            if self.estimates is not None:
-                table = table_of_estimates(plan, self.work.basis, self.level, geocodes, estimate_of(solved))
-                _write(shard.path(self.estimates), table)
-        yield path.name
+            for path, table in zip(files, tables, strict=False):  # without full information there are no estimates
+                if not path.exists():
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    write_atomically(path, parquet_bytes(table()))
+        yield files[0].name
 
     def _diagnostics(self, solved: Arrays) -> pa.Table:
         spine, at = self.work.spine, self.work.spine.levels.index(self.level)
@@ -255,8 +286,3 @@ class WriteShard(beam.DoFn):
                 "widened": quality[:, 4].astype(np.int64),
             }
         )
-
-
-def _write(path: Path, table: pa.Table) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, parquet_bytes(table))

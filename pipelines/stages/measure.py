@@ -54,6 +54,10 @@ class MeasureShard(beam.DoFn):
     def process(self, shard: Shard) -> Iterator[str]:
         """Yield the file's name."""
         plan = self.work.plan
+        path = shard.path(self.work.partial)
+        if path.exists():  # of a run that was interrupted: a second draw would be the same
+            yield path.name
+            return
         geocodes = self.work.spine.geocodes(shard.level)[shard.start : shard.stop]
         with reporting_errors(self.work.partial):
             truth = read_histogram(shard, self.histograms)
@@ -63,7 +67,6 @@ class MeasureShard(beam.DoFn):
                 values = noisy_answers(plan.at(shard.level), here, truth.within(start, stop), self.streams)
                 return table_of_measurements(plan, shard.level, here, values)
 
-            path = shard.path(self.work.partial)
             path.parent.mkdir(parents=True, exist_ok=True)
             pieces = shard.pieces(numbers_per_unit(plan.at(shard.level)))
             content = parquet_of_row_groups(measured(start, stop) for start, stop in pieces)

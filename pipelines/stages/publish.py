@@ -96,15 +96,15 @@ class PublishTable(beam.DoFn):
         with reporting_errors(self.work.partial):
             _write(self.work.partial, name, self._pieces(task), plan, Style())
             if task.has_intervals(plan, self.work.spine):
-                _write(self.work.partial, f"{name}_intervals", [self._intervals(task)], plan, Style())
+                _write(self.work.partial, f"{name}_intervals", self._intervals(task), plan, Style())
         yield name
 
-    def _intervals(self, task: TableTask) -> pa.Table:
+    def _intervals(self, task: TableTask) -> Iterator[pa.Table]:
         plan = self.work.plan
         areas = None if task.place in plan.levels else areas_of(plan, self.work.spine)[task.place]
         known = _estimates(self.release, plan, self.work.spine)
         found = level_intervals(known, task.place, ask(plan.schema, task.query), areas)
-        return table_of_intervals(parse_query(plan.schema, task.query), *found)
+        yield table_of_intervals(parse_query(plan.schema, task.query), *found)
 
     def _pieces(self, task: TableTask) -> Iterator[pa.Table]:
         """The table's rows, not too many at a time."""
@@ -177,18 +177,23 @@ class PublishRecords(beam.DoFn):
     def process(self, shard: Shard) -> Iterator[str]:
         """Yield the file's name."""
         plan, spine = self.work.plan, self.work.spine
+
+        def records() -> Iterator[pa.Table]:
+            counts = read_counts(spine, shard.level, shard.path(self.release.counts)).within(shard.start, shard.stop)
+            yield table_of_records(plan, spine.geocodes(shard.level)[shard.start : shard.stop], counts)
+
         with reporting_errors(self.work.partial):
-            counts = read_counts(spine, shard.level, shard.path(self.release.counts))
-            counts = counts.within(shard.start, shard.stop)
-            records = table_of_records(plan, spine.geocodes(shard.level)[shard.start : shard.stop], counts)
             name = "records" if shard.of == 1 else f"records-{shard.index:05d}-of-{shard.of:05d}"
             style = Style(delimiter="|", comment=comment_of(plan, seeded=self.seeded))
-            _write(self.work.partial, name, [records], plan, style)
+            _write(self.work.partial, name, records(), plan, style)
         yield name
 
 
 def _write(folder: Path, name: str, pieces: Iterable[pa.Table], plan: Plan, style: Style) -> None:
-    """Write a table piece by piece, in every format that is wanted."""
+    """Write a table piece by piece, in every format that is wanted, unless an interrupted run has done so."""
+    wanted = formats_of(plan.settings.output)
+    if all((folder / f"{name}.{each.ending}").exists() for each in wanted):
+        return
 
     def write(writers: list[TableWriter], formats: Sequence[Format]) -> None:
         if formats:  # open the next file inside the one before: all of them appear, or none
@@ -202,4 +207,4 @@ def _write(folder: Path, name: str, pieces: Iterable[pa.Table], plan: Plan, styl
         for writer in writers:
             writer.close()
 
-    write([], formats_of(plan.settings.output))
+    write([], wanted)

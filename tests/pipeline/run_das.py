@@ -73,13 +73,17 @@ def main(
     number: int = signal.SIGKILL,
     log: str | None = None,
     umask: int = 0o022,
+    numbers_per_shard: int | None = None,
 ) -> None:
-    """Run ``das`` with its outputs in files."""
+    """Run ``das`` with its outputs in files; with smaller shards, if asked for, so that a small world has many."""
     os.umask(umask)
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         os.dup2(os.open(str(Path(outputs) / name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), descriptor)
     changes = signal_before_change(folder, before, number)
     from das.cli import main as das
+    from das.storage import shards
+
+    shards.NUMBERS_PER_SHARD = numbers_per_shard or shards.NUMBERS_PER_SHARD
 
     try:
         das(arguments)

@@ -10,6 +10,7 @@ import tarfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -66,6 +67,19 @@ def test_a_cluster_that_does_not_run(cluster: Cluster, monkeypatch: pytest.Monke
     assert said.exit_code == 1
     assert len(cluster.processes()) == 4
     assert said.stdout.count("does not run") == 1 + 4  # the network, too
+
+
+def test_stopping_removes_what_killed_processes_spilled(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(cluster), "folder", property(lambda _: tmp_path))
+    monkeypatch.setattr(type(cluster), "network", property(lambda _: SimpleNamespace(down=lambda: None)))
+    (tmp_path / "tmp" / "flink-io-1").mkdir(parents=True)
+    (tmp_path / "tmp" / "flink-io-1" / "spilled").write_bytes(b"records")
+    (tmp_path / "tmp" / "file").write_bytes(b"records")
+    (tmp_path / "log").touch()
+    cluster.down()
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["log", "tmp"]
 
 
 def test_a_port_that_is_taken(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
+import grpc
 import pytest
 
 import das
@@ -264,6 +265,8 @@ def test_a_runner_that_gives_up_can_be_tried_again() -> None:
     assert "`bash scripts/spark up` starts what is missing" in str(given_up)
     step = RuntimeError("Pipeline x failed in state FAILED: Traceback (most recent call last)")
     assert preflight.failure_of(step) is step
+    for lost in (grpc.FutureTimeoutError(), ConnectionRefusedError()):  # the job server went between two stages
+        assert isinstance(preflight.failure_of(lost), Interrupted)
 
 
 def test_only_runners_outside_this_process_are_checked() -> None:

@@ -306,3 +306,26 @@ def test_a_signal_to_worker_processes_too(
     assert stderr.splitlines()[-1].endswith("run the same command again")
     assert subprocess.run(command, capture_output=True, timeout=120).returncode == 0
     interrupted.check_finished(out, TESTING)
+
+
+@pytest.mark.slow
+def test_killed_twenty_times_within_a_stage(processes: Processes, tree: Tree, starter: Path, tmp_path: Path) -> None:
+    outs = tmp_path / "undisturbed", tmp_path / "killed"
+    for out in outs:
+        measured = processes("measure", starter, "--out", out, *TESTING, numbers_per_shard=1)
+        assert measured.code == 0, measured.stderr
+    undisturbed, killed = (("estimate", starter, "--out", out, *TESTING) for out in outs)
+    assert processes(*undisturbed, numbers_per_shard=1).code == 0
+    partials, kept = [outs[1] / "release" / f".{name}.partial" for name in ("counts", "estimates")], dict[Path, int]()
+    for _ in range(20):  # each time the first file that is still missing is finished
+        ended = processes(
+            *killed, numbers_per_shard=1, folder=str(tmp_path), before=(("rename", ".parquet"), ("rename", ".parquet"))
+        )
+        assert ended.code in (-signal.SIGKILL, INTERRUPTED), ended.stderr
+        files = [path for partial in partials for path in partial.rglob("*.parquet") if path.is_file()]
+        found = {path: path.stat().st_mtime_ns for path in files}
+        assert found.items() >= kept.items()  # what was finished was not written again
+        assert len(found) == len(kept) + 1
+        kept = found
+    assert processes(*killed, numbers_per_shard=1).code == 0
+    assert tree(outs[1] / "release") == tree(outs[0] / "release")

@@ -89,15 +89,16 @@ def matrix_of(query: Query) -> tuple[NDArray[np.int64], list[tuple[str, ...]]]:
 
 @settings(max_examples=50)
 @given(queries(), st.data())
-def test_answers_and_adjoint_are_those_of_the_matrix(query: Query, data: st.DataObject) -> None:
+def test_answers_and_their_transpose_are_those_of_the_matrix(query: Query, data: st.DataObject) -> None:
     matrix, _ = matrix_of(query)
     numbers = st.integers(-(10**9), 10**9)
     x = np.array([data.draw(numbers) for _ in range(query.schema.size)])
     y = np.array([data.draw(numbers) for _ in range(query.size)])
     assert query.size == len(matrix)
     assert query.answer(x).tolist() == (matrix @ x).tolist()
-    assert query.adjoint(y).tolist() == (matrix.T @ y).tolist()
-    assert int(query.answer(x) @ y) == int(x @ query.adjoint(y))
+    spread = np.broadcast_to(query.aligned(y), query.schema.shape).reshape(-1)
+    assert spread.tolist() == (matrix.T @ y).tolist()
+    assert int(query.answer(x) @ y) == int(x @ spread)
 
 
 @settings(max_examples=50)

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from das.errors import Interrupted, UsageError
+from das.errors import Interrupted, Problem, UsageError
 from das.storage import staging as durable
 from das.storage.files import make_private, make_public, secure_delete, write_atomically
-from das.storage.staging import RECORD, Staging, committed, verify
+from das.storage.staging import RECORD, SCRATCH, Staging, committed, verify
 
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # FIPS 180-2, appendix B.1
 
@@ -466,3 +466,42 @@ def test_a_file_with_a_second_name_is_removed_and_not_overwritten(tmp_path: Path
 def test_the_hash_is_sha256(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"abc")
     assert durable.sha256_file(tmp_path / "a") == ABC
+
+
+def left(folder: Path, key: str, error: BaseException) -> None:
+    """Write a file and what a killed writer leaves, then fail."""
+    with Staging(folder, key=key) as staging:
+        staging.write("a", b"complete")
+        (staging.partial / SCRATCH).mkdir()
+        (staging.partial / SCRATCH / "sum").write_bytes(b"1")
+        (staging.partial / ".b.0123456789abcdef.writing").write_bytes(b"half")
+        (staging.partial / "error-1.json").write_bytes(b"{}")
+        (staging.partial / "link").symlink_to("/etc/hostname")
+        raise error
+
+
+def test_an_interrupted_stage_with_the_same_key_keeps_what_is_complete(folder: Path) -> None:
+    with pytest.raises(Interrupted):
+        left(folder, "one", Interrupted(Problem("worker", "ended")))
+    with Staging(folder, key="one") as staging:
+        assert (staging.partial / "a").read_bytes() == b"complete"
+        assert (staging.partial / SCRATCH / "sum").exists()
+        assert not (staging.partial / "link").is_symlink()
+        record = staging.commit({"stage": "x"})
+    assert list(record["files"]) == ["a"]
+    assert sorted(path.name for path in folder.iterdir()) == [RECORD, "a"]
+
+
+@pytest.mark.parametrize("key", ["other", None])
+def test_what_was_made_from_other_things_is_cleared(folder: Path, key: str | None) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        left(folder, "one", KeyboardInterrupt())
+    with Staging(folder, key=key) as staging:
+        assert not (staging.partial / "a").exists()
+    assert not staging.partial.exists()  # left without a commit, and not interrupted
+
+
+def test_an_error_that_running_again_does_not_mend_keeps_nothing(folder: Path) -> None:
+    with pytest.raises(UsageError):
+        left(folder, "one", UsageError(Problem("input", "is wrong")))
+    assert not folder.with_name(".measurements.partial").exists()
