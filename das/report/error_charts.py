@@ -81,7 +81,7 @@ def bias_chart(
 
     Examples
     --------
-    >>> rows = [{"size": 0.0, "bias": 2.0}, {"size": 50.0, "bias": -1.0}]
+    >>> rows = [{"size": 0.0, "bias": 2.0}, {"size": 5.0, "bias": 1.0}, {"size": 50.0, "bias": -1.0}]
     >>> svg = bias_chart("bias", "Bias", [[0, 3], [50, -2]], rows, 4.0)
     >>> svg.count("<circle"), svg.count("curve"), "noise" in svg
     (3, 1, True)
@@ -124,8 +124,9 @@ def lean_chart(
 
     Examples
     --------
-    >>> rows = [{"size": 1.0, "jason_b": 0.9, "jason_b_same_sign": 0.8}, {"size": 9.0, "jason_b": None}]
-    >>> lean_chart("b", "B", [{**row, "jason_b_same_sign": row["jason_b"]} for row in rows], None).count("curve")
+    >>> rows = [{"size": 1.0, "jason_b": 0.9, "jason_b_same_sign": 0.8}]
+    >>> rows += [{"size": 9.0, "jason_b": -0.1, "jason_b_same_sign": None}, {**rows[0], "size": 20.0}]
+    >>> lean_chart("b", "B", rows, None).count("<path")
     2
     """
     largest = max([*(row["size"] for row in running), largest])
