@@ -83,7 +83,7 @@ def tune_(
     plan = load_plan(config)
     wanted = read_targets(targets, plan)
     country = country_of(plan) if data == "public" else generate_country(plan, seed, leaves, margins)
-    with progress_on_stderr() as progress:
+    with progress_on_stderr("simulations") as progress:
         found = tune(plan, wanted, country, seed=seed, runs=runs, progress=progress)
     where, texts = where_of(found, data, runs), dict[Path, str]()
     if out is not None:

@@ -19,7 +19,7 @@ __all__ = ["curves", "tuned_config", "tuned_json", "tuned_text", "warnings_of", 
 SMALL = 1e-3
 MUCH_WORSE = 3.0
 _STEPS = 24
-_FURTHEST = 4.0
+_NEAREST, _WIDTH = 0.5, 4.0  # budgets of the curves, in multiples of what the tuned shares need
 
 
 def currency(plan: Plan) -> str:
@@ -97,7 +97,7 @@ def curves(found: Tuned) -> list[dict[str, Any]]:
     linear deviations is that of the budget which the strategy needs.
     """
     power = 0.5 if found.tuned.plan.framework == "zcdp" else 1.0
-    most = _FURTHEST * float(found.tuned.plan.budget)
+    needed = float(found.tuned.plan.budget)
     out = []
     for at, target in enumerate(found.trial.targets.targets):
         lines = []
@@ -105,7 +105,7 @@ def curves(found: Tuned) -> list[dict[str, Any]]:
             deviation = each.linear[at] * each.ratios[at]
             if deviation <= 0:
                 continue
-            budgets = [most * (k + 2) / (_STEPS + 2) for k in range(_STEPS + 1)]
+            budgets = [needed * (_NEAREST + _WIDTH * k / _STEPS) for k in range(_STEPS + 1)]
             points = [
                 (b, target.met_by(deviation * (float(each.plan.budget) / b) ** power, found.trial.true[at]))
                 for b in budgets
