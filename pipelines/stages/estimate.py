@@ -6,7 +6,7 @@ travels between levels is small: linear estimates of parents go up; parents' cou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -261,7 +261,10 @@ class WriteShard(beam.DoFn):
         def of_estimates() -> pa.Table:
             return table_of_estimates(plan, self.work.basis, self.level, geocodes, estimate_of(solved))
 
-        tables = (of_counts, lambda: self._diagnostics(solved), of_estimates)
+        def of_solutions() -> pa.Table:
+            return self._diagnostics(solved)
+
+        tables: tuple[Callable[[], pa.Table], ...] = (of_counts, of_solutions, of_estimates)
         with reporting_errors(self.work.partial):
             for path, table in zip(files, tables, strict=False):  # without full information there are no estimates
                 if not path.exists():

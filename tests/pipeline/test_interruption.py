@@ -309,6 +309,7 @@ def test_a_signal_to_worker_processes_too(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_killed_twenty_times_within_a_stage(processes: Processes, tree: Tree, starter: Path, tmp_path: Path) -> None:
     outs = tmp_path / "undisturbed", tmp_path / "killed"
     for out in outs:

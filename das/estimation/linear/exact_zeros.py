@@ -94,7 +94,7 @@ def condition_alike(basis: Basis, known: LinearEstimate, empty: NDArray[np.bool_
                 own = old[:1]
                 share = _moved_mean(mean, units, where, e, f, own, inverse)
                 block[number] = 0.0
-                block[np.ix_([number], f, f)] = _left(own, e, f, share)
+                block[number][np.ix_(f, f)] = _left(own, e, f, share)[0]
     if len(kind_of) == 1 or not empty.any():
         covariance = [np.ascontiguousarray(block) for block in covariance]
     return LinearEstimate(mean, covariance, kind_of)
