@@ -19,7 +19,7 @@ from das.errors import InfeasibleError, Problem
 from das.schema.query import Query
 from geography import Spine
 
-__all__ = ["fitted"]
+__all__ = ["fitted", "missed_by"]
 
 PASSES = 20
 Counts = NDArray[np.int64]
@@ -50,11 +50,15 @@ def fitted(cells: Counts, spine: Spine, margins: Sequence[Margin], rng: Generato
             stated = np.zeros(len(cells), dtype=bool)
             for margin in same:
                 _meet(cells, spine, margin, stated, rng)
-        if not any(_missed(cells, spine, margin) for margin in ordered):
+        if not (missed := missed_by(cells, spine, ordered)):
             return cells
-    missed = [where for margin in ordered for where in _missed(cells, spine, margin)]
     remedy = "look for parts that do not add up to their sum, or for people where structural zeros allow nobody"
     raise InfeasibleError([Problem(where, "this margin does not go with the others", remedy) for where in missed[:20]])
+
+
+def missed_by(cells: Counts, spine: Spine, margins: Sequence[Margin]) -> list[str]:
+    """Name the margins that counts, leaves x cells, do not have."""
+    return [where for margin in margins for where in _missed(cells, spine, margin)]
 
 
 def _missed(cells: Counts, spine: Spine, margin: Margin) -> list[str]:

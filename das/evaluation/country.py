@@ -15,11 +15,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
 from das.demo.anywhere import populate
+from das.demo.fit import fitted, missed_by
 from das.demo.margins import read_margins
-from das.errors import Problem, UsageError
+from das.errors import InfeasibleError, Problem, UsageError
 from das.evaluation.repeat import World, for_testing
 from das.facts.collect import facts_of, require_agreement
 from das.facts.fact import Declared, Fact, Facts, limits_of
@@ -35,6 +37,7 @@ MOST_CELLS, MOST_LEAVES = 400_000, 2_000
 """Cells of all leaves together, and leaves: a draw of so many takes about a second."""
 
 MOST_IN_MEMORY = 100_000_000
+ATTEMPTS = 20
 """Cells of all leaves together that a whole generated country may have."""
 
 FEWEST = 4
@@ -93,8 +96,12 @@ def generate_country(plan: Plan, seed: int, leaves: int | None = None, margins: 
     leaves : int, optional
         How many leaves at most; as many as a draw takes a second for, unless given.
     margins : Path, optional
-        A table of public margins (:func:`das.demo.margins.read_margins`), of the whole geography. A bound comes before
-        a margin where both cannot hold.
+        A table of public margins (:func:`das.demo.margins.read_margins`), of the whole geography.
+
+    Raises
+    ------
+    InfeasibleError
+        No people were found who have all margins and obey all bounds.
     """
     whole = spine_of(plan)
     most = max(1, min(MOST_LEAVES, MOST_CELLS // plan.schema.size)) if leaves is None else leaves
@@ -103,7 +110,19 @@ def generate_country(plan: Plan, seed: int, leaves: int | None = None, margins: 
     if margins is None:
         people = populate(plan.schema, spine, seed)
     else:  # margins are about the whole
-        people = populate(plan.schema, whole, seed, margins=read_margins(margins, plan.schema, whole))
+        stated = read_margins(margins, plan.schema, whole)
+        people = populate(plan.schema, whole, seed, margins=stated)
+        limits = list(_bounds(plan, whole, whole))
+        # A bound moves people out of a place; fitting adds others where people are, so both soon hold.
+        for attempt in range(ATTEMPTS):
+            people = _obeying(people, whole, limits)
+            if not missed_by(people, whole, stated):
+                break
+            people = fitted(people, whole, stated, Generator(PCG64([seed, 2, attempt])))
+        else:
+            remedy = "look for a bound that leaves no room for the margin"
+            missed = missed_by(_obeying(people, whole, limits), whole, stated)
+            raise InfeasibleError([Problem(each, "does not go with the bounds", remedy) for each in missed[:20]])
         people = people[whole.locate(whole.levels[-1], spine.leaves)]
     cells = _obeying(people, spine, declared)
     for invariant in plan.invariants:

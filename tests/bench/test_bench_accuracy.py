@@ -21,6 +21,7 @@ from das.errors import InputError, UsageError
 from das.estimation.prior.totals import share_out
 
 
+@pytest.mark.slow
 def test_rows_say_what_is_gained_from_the_same_measurements() -> None:
     found = gain_rows(120, (1, 2), 1)
     assert [(row["level"], row["query"]) for row in found] == list(BLUEDOWN)
@@ -60,6 +61,7 @@ def some_blocks() -> pd.DataFrame:
     return pd.DataFrame({"GEOID": codes, **columns})
 
 
+@pytest.mark.slow
 def test_real_geography_is_read_and_measured(tmp_path: Path) -> None:
     path = tmp_path / "blocks.csv"
     some_blocks().to_csv(path, index=False)

@@ -301,6 +301,7 @@ def test_draws_of_random_worlds_follow_the_enumerated_law(country: Any) -> None:
     assert np.mean(logs) < sum(right) - 0.5
 
 
+@pytest.mark.slow
 def test_no_random_world_is_refused(country: Any) -> None:
     held = [check_crowded(crowded(country, seed), f"crowd {seed}") for seed in range(14)]
     assert any(held)

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import das
 from das.checks import check
 from das.demo.anywhere import populate
 from das.demo.margins import Margin, read_margins
+from das.demo.starter import write_starter
 from das.errors import InfeasibleError, InputError
 from das.evaluation.country import answers_of, generate_country, with_generated
 from das.plan.geography import spine_of
@@ -115,3 +117,25 @@ def test_ragged_branches_get_people_and_the_plan_reads_them(country: Any, tmp_pa
     (tmp_path / "people.parquet").unlink()
     with pytest.raises(InputError):
         check(reading)
+
+
+def test_margins_hold_beside_bounds_or_it_is_said_which_do_not(tmp_path: Path) -> None:
+    config = write_starter(tmp_path / "country")
+    folder = config.parent
+    most = dict.fromkeys(("N11", "N12", "N21", "N22", "S11", "S12", "S13", "S90"), 200) | {"N13": 0}
+    (folder / "most.csv").write_text("geocode,total\n" + "".join(f"{code},{n}\n" for code, n in most.items()))
+    bound = '\n[[bound]]\nquery = "total"\nlevel = "village"\nsense = "<="\nsource = "most.csv"\nreason = "known"\n'
+    config.write_text(config.read_text() + bound)
+    plan = das.load(config)
+    margins = folder / "margins.csv"
+    margins.write_text("level,geocode,query,answer,count\nprovince,N,total,total,120\ndistrict,S1,total,total,70\n")
+    for seed in range(5):
+        country = generate_country(plan, seed, margins=margins)
+        totals = {
+            level: dict(zip(country.spine.geocodes(level).tolist(), country.answers(level, total)[:, 0], strict=True))
+            for level, total in ((level, parse_query(plan.schema, "total")) for level in plan.levels)
+        }
+        assert (totals["province"]["N"], totals["district"]["S1"], totals["village"]["N13"]) == (120, 70, 0)
+    margins.write_text("level,geocode,query,answer,count\nvillage,N13,total,total,5\n")
+    with pytest.raises(InfeasibleError, match="margin of 'total' at village N13: does not go with the bounds"):
+        generate_country(plan, 1, margins=margins)

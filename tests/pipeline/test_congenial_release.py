@@ -241,6 +241,7 @@ method = "congenial"
 """
 
 
+@pytest.mark.slow
 def test_data_that_no_doubles_hold_are_published_like_their_neighbours(tmp_path: Path) -> None:
     """A thousand people in one block of fifty: whether one of them lives elsewhere decides no more than the time."""
     codes = [f"0{county}{block:03d}" for county in range(5) for block in range(10)]

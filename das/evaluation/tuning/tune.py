@@ -323,6 +323,7 @@ def _require_within(tuned: Strategy, trial: Trial) -> None:
     power = 1 if plan.framework == "zcdp" else 2
     factor = (float(plan.budget / most)) ** (power / 2)
     currency = "rho" if plan.framework == "zcdp" else "epsilon"
+    tried = f"or give people like yours with --margins or --public (tried on {int(trial.country.cells.sum()):,})"
     problems = []
     for at, target in enumerate(trial.targets.targets):
         deviation = tuned.linear[at] * tuned.ratios[at] * factor
@@ -331,7 +332,7 @@ def _require_within(tuned: Strategy, trial: Trial) -> None:
         nearest = target.met_by(deviation, trial.true[at])
         shown = f"{100 * nearest:.1f} %" if target.settings.share is not None else f"{nearest:.3g}"
         reason = f"not within {currency} = {most}: all targets together need about {float(plan.budget):.3g}"
-        remedy = f"nearest with these shares and {currency} = {most}: {shown}; relax it, or raise the limit"
+        remedy = f"nearest with these shares and {currency} = {most}: {shown}; relax it, raise the limit, {tried}"
         problems.append(Problem(f"target {target.name!r}", reason, remedy))
     raise InfeasibleError(problems)
 

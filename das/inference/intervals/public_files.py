@@ -70,7 +70,10 @@ class PublicFiles:
 
     def notes(self) -> tuple[str, ...]:
         """What a reader should know of every answer."""
-        return ()
+        if not self.plan.published:
+            return ()
+        fixed = ", ".join(f"{each.query.name!r} at {each.level}" for each in self.plan.published)
+        return (f"counts of an earlier release ({fixed}) are kept as published; no interval covers their own noise",)
 
     @cached_property
     def covariances(self) -> Covariances:
