@@ -15,6 +15,7 @@ from das.plan.geography import spine_of
 from das.plan.plan import Plan
 from das.plan.tree_of_counts import tree_of
 from das.records.read import chunks, fingerprints, input_files
+from das.release.manifest import versions
 from das.runner import Progress
 from das.schema.query import parse_query
 from das.storage.layout import Layout
@@ -68,7 +69,7 @@ class ConfidentialStages(StageRunner):
                 _ = pipeline | "chunks" >> beam.Create(pieces) | beam.Reshuffle() | Tabulate(work)
 
             self.execute("tabulate", (staging.partial,), build, shards=len(work.all_shards()))
-            staging.commit({"stage": "tabulate", "key": key, "inputs": prints})
+            staging.commit({"stage": "tabulate", "key": key, "inputs": prints, "how": digest_of(how)})
 
     def measure(self) -> None:
         """Noisy measurements and public facts: the only step at which anything is spent."""
@@ -86,7 +87,8 @@ class ConfidentialStages(StageRunner):
             refuse_vacuous_facts(self.plan, reading.spine, facts)  # before anything is charged or drawn
             totals = answers(self.plan.levels[-1], parse_query(self.plan.schema, "total"))[:, 0]
             # From here on the run is charged; whatever happens, it is charged once.
-            self.identity.reserve(tabulated["inputs"], population_of(tabulated["inputs"], reading.spine, totals))
+            people, how = population_of(tabulated["inputs"], reading.spine, totals), tabulated.get("how", "")
+            self.identity.reserve(tabulated["inputs"], people, how=how)
             self.remove(release.facts)  # of an interrupted run: the geography may have been mended since
             with Staging(release.facts, mode=PUBLIC) as staging:
                 write_facts(WorkerContext(self.plan, spine_path, staging.partial), facts)
@@ -95,6 +97,7 @@ class ConfidentialStages(StageRunner):
             declared = digest_of((committed(release.facts) or {})["files"])
             # Shards that were measured before an interruption stay. A congenial draw is one, and begins again.
             begun = {"run": self.identity.run_id, "plan": self.plan.digest, "inputs": inputs, "facts": declared}
+            begun |= {"how": how, "versions": versions()}
             key = digest_of(begun) if self.plan.mechanism_stage.measures else None
             with Staging(release.mechanism(self.plan), mode=PUBLIC, key=key) as staging:
                 work = WorkerContext(self.plan, release.facts / "spine.parquet", staging.partial)

@@ -20,6 +20,7 @@ from das.exact import digest_of
 from das.plan.plan import Plan
 from das.release.estimates import LABELS, table_of_labels
 from das.release.finish import is_finished, write_statement
+from das.release.manifest import versions
 from das.runner import Progress, StageTime, Stopwatch
 from das.storage.files import sha256_file
 from das.storage.layout import ReleaseFolder
@@ -102,7 +103,12 @@ class PublicStages(StageRunner):
             raise UsageError(Problem(str(release.path.parent), "holds no measurements", "run `das measure` first"))
         _require_declared(release.facts, measured["facts_digest"])
         key = digest_of(
-            {"measured": measured["files"], "facts": facts["files"], "how": self.plan.settings.estimate.model_dump()}
+            {
+                "measured": measured["files"],
+                "facts": facts["files"],
+                "how": self.plan.settings.estimate.model_dump(),
+                "passes": {level: self.plan.passes(level) for level in self.plan.levels},
+            }
         )
         if self.happened(release.counts, key):
             return
@@ -110,8 +116,9 @@ class PublicStages(StageRunner):
         self.remove(release.estimates)
         full = self.plan.settings.estimate.information == "full"
         with ExitStack() as stack:
-            counts = stack.enter_context(Staging(release.counts, mode=PUBLIC, key=key))
-            estimates = stack.enter_context(Staging(release.estimates, mode=PUBLIC, key=key)) if full else None
+            kept = self._kept_key(key)
+            counts = stack.enter_context(Staging(release.counts, mode=PUBLIC, key=kept))
+            estimates = stack.enter_context(Staging(release.estimates, mode=PUBLIC, key=kept)) if full else None
             work = WorkerContext(self.plan, release.facts / "spine.parquet", counts.partial)
             sweep = DownSweep(work, release, estimates.partial if estimates else None)
 
@@ -127,6 +134,10 @@ class PublicStages(StageRunner):
                 estimates.commit({"stage": "estimates", "key": key})
             counts.commit({"stage": "estimate", "key": key, "wall": self.wall.to_json()})
 
+    def _kept_key(self, key: str) -> str:
+        """Under what shards of an interrupted stage are kept: made behind the same wall, by the same versions."""
+        return digest_of({"stage": key, "wall": self.wall.to_json(), "versions": versions()})
+
     def publish(self) -> None:
         """Tables and records, from the counts alone."""
         release = self.release
@@ -136,15 +147,20 @@ class PublicStages(StageRunner):
         settings = self.plan.settings
         areas = [[a.model_dump(), sha256_file(self.plan.folder / a.file)] for a in settings.geography.areas]
         how = settings.output.model_dump(mode="json")
-        key = digest_of({"counts": counted["files"], "areas": areas, "how": how})
+        estimated = (committed(release.estimates) or {}).get("files")  # what intervals come from
+        information = settings.estimate.information
+        key = digest_of(
+            {"counts": counted["files"], "estimates": estimated, "information": information, "areas": areas, "how": how}
+        )
         if self.happened(release.tables, key) and self.happened(release.microdata, key):
             return
         require_unchanged(release.counts)
         for folder in (release.tables, release.microdata):
             self.remove(folder)
         with ExitStack() as stack:
-            tables = stack.enter_context(Staging(release.tables, mode=PUBLIC, key=key))
-            microdata = stack.enter_context(Staging(release.microdata, mode=PUBLIC, key=key))
+            kept = self._kept_key(key)
+            tables = stack.enter_context(Staging(release.tables, mode=PUBLIC, key=kept))
+            microdata = stack.enter_context(Staging(release.microdata, mode=PUBLIC, key=kept))
             spine_path = release.facts / "spine.parquet"
             tabulating = WorkerContext(self.plan, spine_path, tables.partial)
             listing = WorkerContext(self.plan, spine_path, microdata.partial)

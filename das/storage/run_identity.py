@@ -19,7 +19,7 @@ from fractions import Fraction
 from typing import Any
 
 from das.errors import BudgetError, Interrupted, Problem, ProblemsFound, UsageError
-from das.exact import digest_of_input
+from das.exact import digest_of, digest_of_input
 from das.noise.stream import RunKey
 from das.plan.plan import Plan
 from das.storage.files import (
@@ -166,7 +166,7 @@ class RunIdentity:
                 destroy_key(self.layout.confidential.key)
             raise
 
-    def reserve(self, prints: list[dict[str, str]], population: Population | None = None) -> None:
+    def reserve(self, prints: list[dict[str, str]], population: Population | None = None, *, how: str = "") -> None:
         """Make the key durable, then charge the ledger, then tell its witnesses; once, however often this is called.
 
         Parameters
@@ -175,6 +175,9 @@ class RunIdentity:
             Name and sha256 of each input file as it was tabulated.
         population : Population, optional
             By which the same people are known under another name; without it, their files alone.
+        how : str
+            Digest of the settings by which the files were read. Read otherwise they are other data, and the same noise
+            on both would reveal the difference; so a run that continues with another digest is refused.
         """
         ledger = Ledger.open(ledger_path(self.plan))
         charged = any(entry.run_id == self.run_id for entry in ledger.entries())
@@ -191,7 +194,7 @@ class RunIdentity:
             write_key(key, self._new_key())
         note = f"test run of {self.plan.name}, {UNPROTECTED}" if self.unprotected else f"release {self.plan.name}"
         # The manifest publishes the hash of this entry: without the salt, that would be a hash of the data.
-        input_digest = commitment(digest_of_input(prints), self._salt())
+        input_digest = commitment(digest_of({"files": digest_of_input(prints), "how": how}), self._salt())
         common = {"plan_digest": self.plan.digest, "input_digest": input_digest, "note": note}
         dataset = self.plan.settings.input.dataset
         if self.seeded:

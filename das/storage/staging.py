@@ -84,6 +84,7 @@ class Staging:
     def __enter__(self) -> Self:
         with full_disk_interrupts(self.folder):
             self._lock = self._locked()
+            continues = False
             try:
                 if self.folder.is_symlink() or (self.folder.exists() and not _is_empty_folder(self.folder)):
                     raise UsageError(Problem(str(self.folder), "it is already there", "choose another or move it away"))
@@ -94,10 +95,13 @@ class Staging:
                     _remove_unfinished(self.partial)
                 else:
                     self.clear()
-                if self.key is not None:
-                    write_atomically(self.partial / BEGUN, json.dumps(self.key).encode())
+                    if self.key is not None:
+                        write_atomically(self.partial / BEGUN, json.dumps(self.key).encode())
             except BaseException:
-                self._let_go()
+                if continues:
+                    self._unlock()  # what is kept stays for the next try
+                else:
+                    self._let_go()
                 raise
         return self
 
@@ -131,16 +135,19 @@ class Staging:
         if "files" in extra:
             raise ValueError("extra must not have the key 'files'")
         with full_disk_interrupts(self.folder):
-            for beside in filter(os.path.lexists, (self.partial / BEGUN, self.partial / SCRATCH)):
-                _remove(beside)
             files = {}
             for name in _file_names(self.partial):
+                if name == BEGUN or name.startswith(f"{SCRATCH}/"):
+                    continue
                 self._open_as_wanted(self.partial / name)
                 files[name] = _fingerprint(self.partial / name)
             record = {**extra, "files": files}
             text = json.dumps(record, sort_keys=True, indent=1) + "\n"
             write_atomically(self.partial / RECORD, text.encode())
             self._open_as_wanted(self.partial / RECORD)
+            # From here on nothing is written, so a full disk no longer costs what is kept.
+            for beside in filter(os.path.lexists, (self.partial / BEGUN, self.partial / SCRATCH)):
+                _remove(beside)
             for below, _, names in os.walk(self.partial, topdown=False):
                 for name in filter(_is_unfinished, names):  # left by a worker that was killed and retried
                     Path(below, name).unlink(missing_ok=True)
@@ -155,15 +162,14 @@ class Staging:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        told = _as_interruption(error, self.folder)
         if self._lock >= 0:
-            if self.key is not None and isinstance(error, Interrupted | KeyboardInterrupt):
-                os.close(self._lock)
-                self._lock = -1
+            if self.key is not None and isinstance(told, Interrupted | KeyboardInterrupt):
+                self._unlock()
             else:
                 self._let_go()
-        if isinstance(error, OSError):
-            with full_disk_interrupts(self.folder):
-                raise error
+        if isinstance(told, OSError | Interrupted) and isinstance(error, OSError):
+            raise told
 
     def _open_as_wanted(self, file: Path) -> None:
         """Set the mode of a complete file; until here it is private, and not every writer is ours."""
@@ -173,6 +179,9 @@ class Staging:
     def _let_go(self) -> None:
         with suppress(OSError):
             _remove(self.partial)
+        self._unlock()
+
+    def _unlock(self) -> None:
         os.close(self._lock)
         self._lock = -1
 
@@ -193,6 +202,17 @@ class Staging:
             except OSError:
                 return descriptor  # a file system without locks; the rename is atomic all the same
             os.close(descriptor)  # the last holder has just renamed or removed what we locked: try again
+
+
+def _as_interruption(error: BaseException | None, folder: Path) -> BaseException | None:
+    """Return the error, or what is told instead of it: a disk without room is an interruption."""
+    try:
+        with full_disk_interrupts(folder):
+            if isinstance(error, OSError):
+                raise error
+    except (OSError, Interrupted) as told:
+        return told
+    return error
 
 
 def committed(folder: Path) -> dict[str, Any] | None:
@@ -273,6 +293,7 @@ def _remove_unfinished(folder: Path) -> None:
             path = Path(below, name)
             kind = path.lstat().st_mode
             complete = stat.S_ISREG(kind) and path.suffix != ".json" and name != "room" and not _is_unfinished(name)
+            complete |= path == folder / BEGUN
             if not stat.S_ISDIR(kind) and not complete:
                 path.unlink()
 

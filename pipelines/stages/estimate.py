@@ -133,14 +133,14 @@ class PoolShard(FamiliesOfShard):
         """Yield the number of a shard above and the estimates of its geounits."""
         index, messages = element
         shard = self.work.shards(self.level)[index]
-        yield from remembered(self.work.partial, f"pool-{self.level}-{index}", lambda: self.pooled(shard, messages))
+        with reporting_errors(self.work.partial):  # a full disk is one, too
+            yield from remembered(self.work.partial, f"pool-{self.level}-{index}", lambda: self.pooled(shard, messages))
 
     def pooled(self, shard: Shard, messages: Iterable[Arrays]) -> Iterator[Keyed]:
         """Work out what the shard sends up."""
         spine = self.work.spine
-        with reporting_errors(self.work.partial):
-            below = received_from_below(messages)
-            pooled = {parent: family.pooled() for parent, _, family in self.families(shard, below)}
+        below = received_from_below(messages)
+        pooled = {parent: family.pooled() for parent, _, family in self.families(shard, below)}
         above = spine.levels[spine.levels.index(self.level) - 1]
         yield from send_up(self.work, above, np.array(list(pooled)), estimates_of_all(list(pooled.values())))
 
@@ -159,7 +159,8 @@ class EstimateShard(FamiliesOfShard):
         shard = self.work.shards(self.level)[index]
         if self.level != self.work.plan.levels[-1]:  # what they send down is in no file
             name = f"estimate-{self.level}-{index}"
-            yield from remembered(self.work.partial, name, lambda: [(index, self.solved(shard, joined))])
+            with reporting_errors(self.work.partial):
+                yield from remembered(self.work.partial, name, lambda: [(index, self.solved(shard, joined))])
         elif not all(path.exists() for path in _files(self.work, shard, self.estimates)):
             yield index, self.solved(shard, joined)
 

@@ -198,6 +198,25 @@ def test_a_run_whose_input_changed_is_refused_before_it_draws(
     assert processes(*command).code == 0
 
 
+def test_a_run_that_reads_its_input_otherwise_is_refused_before_it_draws(
+    processes: Processes, starter: Path, tmp_path: Path
+) -> None:
+    """Labels that change places make other counts of the same files: shards of the two must never meet."""
+    out, config = tmp_path / "out", starter.read_text()
+    command = ("measure", starter, "--out", out)
+    killed = processes(*command, folder=str(tmp_path), before=MOMENTS["writing a measurement"])
+    assert killed.code == -9
+    geocode = 'geocode = "village"\n'
+    assert config.count(geocode) == 1
+    starter.write_text(config.replace(geocode, geocode + 'values = { sex = { f = "m", m = "f" } }\n'))
+    refused = processes(*command)
+    assert refused.code == 5
+    assert "restore the plan and the input it began with" in refused.stderr
+    assert not (out / "release" / "measurements").exists()
+    starter.write_text(config)
+    assert processes(*command).code == 0
+
+
 def test_a_geography_mended_after_an_interruption_is_used_as_a_whole(
     processes: Processes, starter: Path, tmp_path: Path
 ) -> None:

@@ -505,3 +505,24 @@ def test_an_error_that_running_again_does_not_mend_keeps_nothing(folder: Path) -
     with pytest.raises(UsageError):
         left(folder, "one", UsageError(Problem("input", "is wrong")))
     assert not folder.with_name(".measurements.partial").exists()
+
+
+def test_a_disk_that_is_still_full_costs_nothing_that_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Interrupted):
+        left(folder, "one", Interrupted(Problem("worker", "ended")))
+
+    def full(path: Path, _content: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(durable, "write_atomically", full)
+        for step in ("write", "commit"):
+            with pytest.raises(Interrupted, match="no room"), Staging(folder, key="one") as staging:
+                staging.write("b", b"more") if step == "write" else staging.commit({"stage": "x"})
+    with pytest.raises(Interrupted, match="no room"), Staging(folder, key="one"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with Staging(folder, key="one") as staging:
+        assert (staging.partial / "a").read_bytes() == b"complete"
+        assert (staging.partial / SCRATCH / "sum").exists()
+        assert list(staging.commit({"stage": "x"})["files"]) == ["a"]
+    assert verify(folder) == []
