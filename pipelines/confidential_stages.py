@@ -96,8 +96,14 @@ class ConfidentialStages(StageRunner):
             inputs = self.identity.commitments(tabulated["inputs"])
             declared = digest_of((committed(release.facts) or {})["files"])
             # Shards that were measured before an interruption stay. A congenial draw is one, and begins again.
-            begun = {"run": self.identity.run_id, "plan": self.plan.digest, "inputs": inputs, "facts": declared}
-            begun |= {"how": how, "versions": versions()}
+            begun = {
+                "run": self.identity.run_id,
+                "plan": self.plan.digest,
+                "inputs": inputs,
+                "how": how,
+                "facts": declared,
+                "versions": versions(),
+            }
             key = digest_of(begun) if self.plan.mechanism_stage.measures else None
             with Staging(release.mechanism(self.plan), mode=PUBLIC, key=key) as staging:
                 work = WorkerContext(self.plan, release.facts / "spine.parquet", staging.partial)

@@ -27,7 +27,7 @@ from das.plan.plan import Plan
 from das.runner import STAGES, Finding, Progress, StageTime, Stopwatch
 from das.storage.files import exclusive_lock
 from das.storage.hardening import harden
-from das.storage.layout import Layout, make_root, without_links
+from das.storage.layout import Layout, ReleaseFolder, make_root, without_links
 from das.storage.permissions import secure
 from das.storage.run_identity import RunIdentity
 from das.storage.testing_key import is_unprotected
@@ -98,7 +98,9 @@ class BeamRunner:
                 note(StageTime(stage=stage, seconds=took, **confidential.spent.pop(stage, {})))
             if far_side is not None:
                 record = identity.record() if "report" in public else None
-                work = PublicWork(plan, layout.release, tuple(bound), public, identity.seeded, record)
+                # The far side may have been started from another folder: a relative path would lead elsewhere there.
+                release = ReleaseFolder(layout.release.path.absolute())
+                work = PublicWork(plan, release, tuple(bound), public, identity.seeded, record)
                 confinement = stack.enter_context(confinement_of(plan, layout, network=elsewhere))
                 far_side.run(work, confinement, progress=progress, stopwatch=note)
 

@@ -28,6 +28,10 @@ __all__ = ["LatticeGaussian"]
 LEAST_ACCEPTANCE = 1e-4
 
 
+MOST_SIGMA2 = 2**80
+"""A draw of a standard deviation of 2^40, times the entries of a basis, fits 64 bits with room to spare."""
+
+
 @dataclass(frozen=True)
 class LatticeGaussian:
     """Noise on a lattice of moves; no part of it depends on the data.
@@ -60,6 +64,9 @@ class LatticeGaussian:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sigma2", positive_rational(self.sigma2, "sigma2"))
+        if self.sigma2 > MOST_SIGMA2:
+            reason = f"sigma2 = {float(self.sigma2):.3g} is far beyond any count"
+            raise ConfigError(Problem("gaussian", reason, "spend more"))
         if self.acceptance_lower() < LEAST_ACCEPTANCE:
             reason = f"sigma2 = {float(self.sigma2):.3g} is too small for this lattice: exact rejection would not end"
             raise ConfigError(Problem("gaussian", reason, "spend less; noise this small protects nobody"))

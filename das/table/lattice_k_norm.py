@@ -39,6 +39,10 @@ TRIAL_NORMS = 600
 TRIAL_DRAWS = 3
 
 
+LEAST_EPSILON = 2**40
+"""One over the least epsilon: draws then fit 64 bits with room to spare."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trial:
     """What draws from a public key showed: how many were made, and how much work they took."""
@@ -78,6 +82,8 @@ class LatticeKNorm:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", positive_rational(self.epsilon, "epsilon"))
+        if self.epsilon * LEAST_EPSILON < 1:
+            raise ConfigError(Problem("k-norm", "its noise would be far beyond any count", "spend more"))
 
     @property
     def name(self) -> str:

@@ -41,6 +41,10 @@ LARGEST_SEARCH = 40_000
 Labels = tuple[int, ...]
 
 
+STATED = "stated in the config"
+"""The grounds of an a(t) that nobody computed: the promise is about as many records, whatever the facts need."""
+
+
 @dataclass(frozen=True)
 class Neighbours:
     """The neighbours of tables under public facts: built by `neighbours_of`.
@@ -115,10 +119,11 @@ class Neighbours:
         """The largest squared L2 norm of a move of `semi`."""
         return sensitivity(self.semi)[1]
 
-    def secret(self, before: int, after: int) -> tuple[NDArray[np.int64], str]:
+    def secret(self, before: int, after: int) -> tuple[NDArray[np.int64] | None, str]:
         """Return the moves by which one record turns from a cell into another, and on what grounds they are all.
 
-        No rows mean that no two tables agree with the facts and differ like that: the secret is not protected.
+        No rows mean that no two tables agree with the facts and differ like that: the secret is not protected. None
+        means that the moves are not known.
         """
         change = np.zeros((1, self.facts.cells), dtype=np.int64)
         change[0, [before, after]] = -1, 1
@@ -128,6 +133,8 @@ class Neighbours:
             return secret_pair_moves(self.facts, before, after), "all tables enumerated"
         if any({before, after} <= set(cells) for cells in record_classes(self.moving)) and not self.facts.bounds:
             return change, "no published total separates the two cells"
+        if self.grounds == STATED:
+            return None, "how many records must change with the one is stated in the config, and not known"
         if self.facts.bounds:
             return self.semi, "an upper bound: any change of at most a(t) records"
         return self.irreducible, "an upper bound: any change of records that need each other"
@@ -218,10 +225,11 @@ def neighbours_of(facts: TableFacts, adjacency: int | None = None) -> Neighbours
         totals = [np.bincount(np.array(labels)[cells], weights=start[cells]).astype(int).tolist() for labels in sets]
         a = max(1, two_way_adjacency(*totals))
         return _declared(replace(blank, partitions=sets, adjacency=a, grounds="two crossing sets of totals"), adjacency)
+    if _is_small(facts):
+        enumerated = replace(blank, adjacency=semi_adjacency(facts), grounds="all tables enumerated")
+        return _declared(enumerated, adjacency)
     if adjacency is not None:
         return _declared(blank, adjacency)
-    if _is_small(facts):
-        return replace(blank, adjacency=semi_adjacency(facts), grounds="all tables enumerated")
     if len(sets) > 2 and _is_grid(sets, cells):
         grounds = "an upper bound for several crossing sets of totals: one compensating record for each"
         return replace(blank, partitions=sets, adjacency=len(sets) + 1, grounds=grounds)
@@ -289,7 +297,8 @@ def _declared(found: Neighbours, adjacency: int | None) -> Neighbours:
     if adjacency < found.adjacency:
         reason = f"{adjacency} is below a(t) = {found.adjacency}: some changes of one person need more records"
         raise ConfigError(Problem("privacy.adjacency", reason, "leave it out"))
-    return replace(found, adjacency=adjacency, grounds="stated in the config")
+    grounds = f"{found.grounds}, and more records than they need are stated" if found.adjacency else STATED
+    return replace(found, adjacency=adjacency, grounds=grounds)
 
 
 def _is_small(facts: TableFacts) -> bool:

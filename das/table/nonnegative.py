@@ -6,6 +6,11 @@ checked against the facts.
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp, nnls
@@ -46,9 +51,24 @@ def nearest_nonnegative(facts: TableFacts, noisy: NDArray[np.int64]) -> NDArray[
     top = np.concatenate([np.where(np.isin(np.arange(cells), sorted(facts.zeros)), 0.0, most), np.full(cells, np.inf)])
     integral = np.concatenate([np.ones(cells), np.zeros(cells)])
     objective = np.concatenate([np.zeros(cells), np.ones(cells)])
-    found = milp(objective, constraints=constraints, integrality=integral, bounds=Bounds(0, top))
+    with _quiet():
+        found = milp(objective, constraints=constraints, integrality=integral, bounds=Bounds(0, top))
     rounded = None if found.x is None else np.rint(found.x[:cells]).astype(np.int64)
     if rounded is None or not agrees(facts, rounded):
         reason, remedy = "no non-negative table was found that agrees with all of them", "check them against each other"
         raise InfeasibleError(Problem("facts", reason, remedy))
     return np.asarray(rounded)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Send what the solver prints nowhere: it writes lines to standard output, where ``--json`` prints a document."""
+    sys.stdout.flush()
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)

@@ -60,6 +60,10 @@ def _secret(
     name = f"{_named(secret.before)} or {_named(secret.after)}"
     before, after = cell_of(table.labels, secret.before), cell_of(table.labels, secret.after)
     moves, grounds = near.secret(before, after)
+    if moves is None:
+        return {"secret": name, "status": "not supported", "reason": grounds}
+    if before == after or (len(moves) and not moves.any()):
+        return {"secret": name, "status": "not protected", "reason": "both counts are public, or the cells are one"}
     if not len(moves):
         return {"secret": name, "status": "not protected", "reason": grounds}
     moved: NDArray[np.int64] = moves[moves.any(axis=1)]

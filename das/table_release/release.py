@@ -6,6 +6,7 @@ the files are written. Everything public is checked before: config, labels, fact
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 import tomli_w
 from numpy.typing import NDArray
 
-from das.errors import Problem, UsageError
+from das.errors import InfeasibleError, Problem, UsageError
 from das.exact import digest_of
 from das.release.manifest import files_of, versions
 from das.release.tables import csv_bytes
@@ -76,27 +77,32 @@ def release_table(
     )
     content = {"config": settings.model_dump_json(), "noise": mechanism.noise, "facts": table.facts_digest}
     note = f"table {settings.name} by {mechanism.name}, Semi-DP given its published facts, a(t) = {near.adjacency}"
-    with single_release(charge, Budget(framework, amount), content, note) as release:
-        release.reserve()
-        drawn = mechanism.draw(release.streams, table.counts)
-        conforming = nearest_nonnegative(table.facts, drawn) if settings.mechanism.nonnegative else None
-        statement = _statement(settings, mechanism, release, account, table)
-        folder = ReleaseFolder(out / "release")
-        private = charge.is_testing and charge.data == "confidential"
-        for made in (out, folder.path):
-            (make_private if private else make_public)(made)
-        _write(folder, settings, table, drawn, conforming, statement, mode=0o600 if private else 0o644)
-        manifest = {
-            "plan_digest": release.digest,
-            "facts_digest": table.facts_digest,
-            "config_digest": digest_of(content),
-            "ledger_entry": release.run_id,
-            "versions": versions(),
-            "started": started,
-            "finished": _now(),
-            "outputs": files_of(folder),
-        }
-        write_atomically(folder.manifest, json_bytes(manifest), mode=0o600 if private else 0o644)
+    folder = ReleaseFolder(out / "release")
+    private = charge.is_testing and charge.data == "confidential"
+    _make_folders(out, folder, private=private)  # a folder that cannot be made must not cost anything
+    try:
+        with single_release(charge, Budget(framework, amount), content, note) as release:
+            release.reserve()
+            drawn = mechanism.draw(release.streams, table.counts)
+            conforming = _conforming(table, drawn) if settings.mechanism.nonnegative else None
+            statement = _statement(settings, mechanism, release, account, table, conforming is not None)
+            _write(folder, settings, table, drawn, conforming, statement, mode=0o600 if private else 0o644)
+            manifest = {
+                "plan_digest": release.digest,
+                "facts_digest": table.facts_digest,
+                "config_digest": digest_of(content),
+                "ledger_entry": release.run_id,
+                "versions": versions(),
+                "started": started,
+                "finished": _now(),
+                "outputs": files_of(folder),
+            }
+            write_atomically(folder.manifest, json_bytes(manifest), mode=0o600 if private else 0o644)
+    except BaseException:
+        for made in (folder.path, out):  # a refusal leaves nothing; what was written stays
+            with suppress(OSError):
+                made.rmdir()
+        raise
     return statement
 
 
@@ -106,6 +112,7 @@ def _statement(
     release: SingleRelease,
     account: dict[str, Any],
     table: ConfidentialTable,
+    has_nonnegative: bool,
 ) -> dict[str, Any]:
     """State the promise: what was charged, about whom it is, what is public, and how the counts are to be read."""
     reading = ["every published total holds exactly in `count`"]
@@ -113,7 +120,9 @@ def _statement(
         reading.append("`count` is drawn given that no count is negative, and is not unbiased where counts are small")
     else:
         reading.append("`count` is the true count plus noise of mean zero, independent of the data; it may be negative")
-        if settings.mechanism.nonnegative:
+        if settings.mechanism.nonnegative and not has_nonnegative:
+            reading.append("no table without negative counts was found, so there is no column `nonnegative`")
+        if has_nonnegative:
             reading.append(
                 "`nonnegative` is the nearest table without negative counts that keeps every public fact, computed "
                 "from `count` and the facts alone: it costs no privacy, and it is biased where counts are small"
@@ -167,6 +176,22 @@ def _write(
     write_atomically(folder.config, tomli_w.dumps(resolved).encode(), mode=mode)
     write_atomically(folder.statement, json_bytes(statement), mode=mode)
     write_atomically(folder.report, table_page(statement, facts).encode(), mode=mode)
+
+
+def _make_folders(out: Path, folder: ReleaseFolder, *, private: bool) -> None:
+    try:
+        for made in (out, folder.path):
+            (make_private if private else make_public)(made)
+    except OSError as error:
+        raise UsageError(Problem(str(out), f"cannot be made ({error.strerror})", "name another folder")) from None
+
+
+def _conforming(table: ConfidentialTable, drawn: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """Return the nearest table without negative counts; None if the solver finds none, for the draw is paid for."""
+    try:
+        return nearest_nonnegative(table.facts, drawn)
+    except InfeasibleError:
+        return None
 
 
 def _now() -> str:
