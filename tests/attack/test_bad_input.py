@@ -248,8 +248,8 @@ def test_a_damaged_key_is_one_message(
     out = tmp_path / "out"
     reserve: Callable[..., None] = RunIdentity.reserve
 
-    def reserve_and_lose(self: RunIdentity, *arguments: object) -> None:
-        reserve(self, *arguments)
+    def reserve_and_lose(self: RunIdentity, *arguments: object, **named: object) -> None:
+        reserve(self, *arguments, **named)
         key = self.layout.confidential.key
         key.write_bytes(key.read_bytes()[:5])
 

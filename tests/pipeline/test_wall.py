@@ -29,6 +29,7 @@ from das import cli
 from das.checks import check
 from das.demo.starter import write_starter
 from das.errors import BudgetError, InputError
+from das.exact import digest_of
 from das.noise.stream import RunKey
 from das.records.read import Batch
 from das.runner import find_runner
@@ -310,7 +311,9 @@ def test_what_is_published_of_the_input_is_salted(starter: Path, tmp_path: Path)
     of_plain = hashlib.sha256(plain.hex().encode())
     candidates = {plain.hex(), of_plain.hexdigest()}
     assert not candidates & {entry.input_digest for entry in entries}
-    assert entries[-1].input_digest == hmac.new(salt, of_plain.digest(), hashlib.sha256).hexdigest()
+    how = json.loads((out / "confidential" / "histograms" / "_committed.json").read_bytes())["how"]
+    read = bytes.fromhex(digest_of({"files": of_plain.hexdigest(), "how": how}))  # the files, and how they were read
+    assert entries[-1].input_digest == hmac.new(salt, read, hashlib.sha256).hexdigest()
     public = b"".join(path.read_bytes() for path in (out / "release").rglob("*") if path.is_file())
     assert plain not in public
     assert not any(candidate.encode() in public for candidate in candidates)
