@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
+from pathlib import Path, PurePath
 
-__all__ = ["SAVE_AS_UTF8", "other_kind", "other_separator"]
+__all__ = ["SAVE_AS_UTF8", "other_kind", "other_separator", "remote_scheme"]
 
 SAVE_AS_UTF8 = "save it as UTF-8; it may be Latin-1 or Windows-1252"
 _SAVE_AS_CSV = "save its sheet as CSV (UTF-8, separated by commas)"
@@ -41,6 +42,18 @@ def other_kind(path: Path) -> tuple[str, str] | None:
     except OSError:
         return None  # said by whoever reads it
     return next((kind for begins, kind in _BEGINNINGS.items() if start.startswith(begins)), None)
+
+
+def remote_scheme(path: str | PurePath) -> str | None:
+    """Return the scheme of an address such as ``gs://bucket/out``, which is no path; None for a path of this machine.
+
+    Examples
+    --------
+    >>> remote_scheme("s3://bucket/out"), remote_scheme(Path("gs://bucket/out")), remote_scheme("country/out")
+    ('s3', 'gs', None)
+    """
+    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", str(path))  # pathlib makes one slash of two
+    return found[1].lower() if found else None
 
 
 def other_separator(names: tuple[str, ...]) -> tuple[str, str] | None:

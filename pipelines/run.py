@@ -27,7 +27,7 @@ from das.plan.plan import Plan
 from das.runner import STAGES, Finding, Progress, StageTime, Stopwatch
 from das.storage.files import exclusive_lock
 from das.storage.hardening import harden
-from das.storage.layout import Layout, ReleaseFolder, make_root, without_links
+from das.storage.layout import Layout, ReleaseFolder, make_root, refuse_remote, without_links
 from das.storage.permissions import secure
 from das.storage.run_identity import RunIdentity
 from das.storage.testing_key import is_unprotected
@@ -61,6 +61,7 @@ class BeamRunner:
     ) -> None:
         """Run the plan into ``out``, up to and including a stage."""
         harden()
+        refuse_remote(out)
         unprotected = is_unprotected(plan, testing_key, allowed=unprotected)
         elsewhere = is_elsewhere(options)  # options are checked before anything is written
         out = out.resolve() if elsewhere else without_links(out)  # the current folder of workers elsewhere is another

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from das.errors import InputError, Problem, ProblemsFound
 from das.plan.plan import Plan
 from geography.csv_file import UNREADABLE, UnevenRows, batches_of, fault_in
-from geography.file_kind import SAVE_AS_UTF8, other_kind
+from geography.file_kind import SAVE_AS_UTF8, other_kind, remote_scheme
 from geography.problem_list import Source, listed, nearest
 from geography.reading import header
 
@@ -71,7 +71,9 @@ def input_files(plan: Plan) -> list[Path]:
     for pattern in plan.settings.input.files:
         path = Path(pattern)
         matches = files_matching(plan, pattern)
-        if not matches:
+        if not matches and (scheme := remote_scheme(pattern)):
+            problems.append(Problem(pattern, f"files of {scheme}:// are not read", "copy them here, or mount them"))
+        elif not matches:
             folder = (plan.folder / path).parent
             names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
             near = nearest(path.name, names) if names else ""

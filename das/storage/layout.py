@@ -11,8 +11,9 @@ from pathlib import Path
 from das.errors import Problem, UsageError
 from das.plan.plan import Plan
 from das.storage.files import make_private, make_public
+from geography.file_kind import remote_scheme
 
-__all__ = ["ConfidentialFolder", "Layout", "ReleaseFolder", "make_root", "without_links"]
+__all__ = ["ConfidentialFolder", "Layout", "ReleaseFolder", "make_root", "refuse_remote", "without_links"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +129,26 @@ def without_links(folder: Path) -> Path:
     return folder if real == folder.absolute() else real
 
 
+def refuse_remote(folder: Path) -> None:
+    """Refuse an address of object storage, which would become a folder of that name here.
+
+    Examples
+    --------
+    >>> refuse_remote(Path("gs://bucket/out"))
+    Traceback (most recent call last):
+    das.errors.UsageError: gs:/bucket/out: a run cannot be written to gs://; name a folder of this machine, or ...
+    """
+    if scheme := remote_scheme(folder):
+        remedy = "name a folder of this machine, or one that all workers mount, and copy the finished release"
+        raise UsageError(Problem(str(folder), f"a run cannot be written to {scheme}://", remedy))
+
+
 def make_root(folder: Path, *, private: bool = False) -> None:
     """Make the folder of a run, unless it exists: mode 0755 whatever the umask, so that the release can be read.
 
     ``private`` makes it 0700, where even the release must not be read by others.
     """
+    refuse_remote(folder)
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not nearest.is_dir():
         raise UsageError(Problem(str(nearest), "is a file", "name a new folder with --out"))

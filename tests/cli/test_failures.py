@@ -133,6 +133,22 @@ def test_folders_that_are_taken(run: Run, config: Path, tmp_path: Path) -> None:
     assert "name another folder with --out" in ended.stderr
 
 
+@pytest.mark.parametrize("command", [("run",), ("tabulate",)])
+def test_object_storage_is_refused_by_name(
+    command: tuple[str, ...], run: Run, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    ended = run(*command, config, "--out", "gs://bucket/out")
+    assert ended.code == 2
+    assert "a run cannot be written to gs://; name a folder of this machine" in ended.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+    alter(config, '"people.csv"', '"s3://bucket/people.csv"')
+    ended = run("check", config)
+    assert ended.code == 3
+    assert "s3://bucket/people.csv: files of s3:// are not read; copy them here, or mount them" in ended.stderr
+
+
 # -- 3: input ----------------------------------------------------------------------------------------------------------
 
 
