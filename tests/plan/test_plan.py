@@ -87,7 +87,7 @@ def test_costs_of_a_preset_sum_to_its_budget_exactly(name: str) -> None:
     assert sum((m.share for m in plan.measurements), Fraction(0)) == 1
 
 
-parts = st.lists(st.integers(1, 10**6), min_size=3, max_size=3)
+parts = st.lists(st.integers(1, 10**4), min_size=3, max_size=3)  # smaller shares than these leave noise that is refused
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
