@@ -10,7 +10,16 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-__all__ = ["delta_text", "digest_of", "digest_of_input", "float_upper", "round_up"]
+__all__ = [
+    "decimal_of",
+    "decimal_upper",
+    "delta_text",
+    "digest_of",
+    "digest_of_input",
+    "float_upper",
+    "quoted",
+    "round_up",
+]
 
 
 def float_upper(value: Fraction) -> float:
@@ -23,6 +32,56 @@ def float_upper(value: Fraction) -> float:
     """
     near = float(value)
     return near if Fraction(near) >= value else math.nextafter(near, math.inf)
+
+
+def decimal_of(value: float) -> Fraction:
+    """Give the decimal that JSON prints for a float: a file and a page that read it so say the same.
+
+    Examples
+    --------
+    >>> decimal_of(0.1)
+    Fraction(1, 10)
+    """
+    return Fraction(repr(float(value)))
+
+
+def decimal_upper(value: Fraction) -> float:
+    """Give the smallest float whose decimal, as JSON prints it, is not below a rational.
+
+    Examples
+    --------
+    >>> decimal_upper(Fraction(48, 25)), float_upper(Fraction(48, 25))
+    (1.92, 1.9200000000000002)
+    """
+    near = float(value)
+    while decimal_of(near) < value:
+        near = math.nextafter(near, math.inf)
+    return near
+
+
+def quoted(value: Fraction | float | str | None) -> str:
+    """Quote a number of the promise, in every file, page and terminal alike: what does not fit is rounded up.
+
+    Three digits after the point, and three that count where it is below 0.1. A fraction may be given as text. Words
+    stay as they are, and nothing is shown where there is none.
+
+    Examples
+    --------
+    >>> quoted(17.143551), quoted("48/25"), quoted(1.9200000000000002), quoted(0.00012345), quoted(12345.6)
+    ('17.144', '1.920', '1.921', '0.000124', '12,345.600')
+    >>> quoted("infinite"), quoted(math.inf), quoted("not supported"), quoted(None)
+    ('infinite', 'infinite', 'not supported', '')
+    """
+    if value is None or value == math.inf:
+        return "" if value is None else "infinite"
+    try:
+        exact = Fraction(value) if isinstance(value, str | Fraction) else decimal_of(value)
+    except ValueError:
+        return str(value)
+    digits = 3
+    while 0 < exact < Fraction(100, 10**digits):
+        digits += 1
+    return f"{Decimal(math.ceil(exact * 10**digits)).scaleb(-digits):,f}"
 
 
 def round_up(value: float, digits: int) -> str:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from das.exact import round_up
+from das.exact import quoted
 
-__all__ = ["FACTS_IGNORED", "ONE_IS_ENOUGH", "Condition", "Kind", "epsilon_text"]
+__all__ = ["FACTS_IGNORED", "ONE_IS_ENOUGH", "Condition", "Kind"]
 
 ONE_IS_ENOUGH = "one other record is always enough to keep the published bounds, which is assumed"
 
@@ -66,7 +66,7 @@ class Condition:
         if self.otherwise is None:
             return "nothing is claimed"
         assumed = f", if {self.otherwise_if}" if self.otherwise_if else ""
-        return f"epsilon {epsilon_text(self.otherwise)} ({self.otherwise_status}{assumed})"
+        return f"epsilon {quoted(self.otherwise)} ({self.otherwise_status}{assumed})"
 
     def to_json(self) -> dict[str, Any]:
         """Give plain data, as ``privacy.json`` holds it."""
@@ -94,14 +94,3 @@ FACTS_IGNORED = Condition(
     kind=Kind.FACTS_IGNORED, words="as if nothing were public: no promise to readers who know the public facts"
 )
 """The condition of every nominal number beside public facts."""
-
-
-def epsilon_text(epsilon: float | str | None) -> str:
-    """Show an epsilon rounded up to three digits; words as they are, and nothing where there is none.
-
-    Examples
-    --------
-    >>> epsilon_text(9.9614), epsilon_text("infinite"), epsilon_text(None)
-    ('9.962', 'infinite', '')
-    """
-    return round_up(epsilon, 3) if isinstance(epsilon, int | float) else str(epsilon or "")

@@ -11,16 +11,18 @@ from das.errors import Problem, UsageError
 
 __all__ = ["NAMES", "measure"]
 
-NAMES = ("noise", "estimate", "state", "congenial", "accuracy", "coverage", "synthesis")
+NAMES = ("noise", "estimate", "state", "congenial", "accuracy", "matched", "coverage", "synthesis")
 """Each is a module of this package with a function ``rows``."""
+ON_REAL_COUNTS = ("accuracy", "matched", "coverage")
+"""Those that take block counts of a real state."""
 
 
 def measure(
     name: str, *, blocks: int | None = None, counts: Path | None = None, options: Sequence[str] = ()
 ) -> list[dict[str, Any]] | dict[str, Any]:
     """Run one benchmark and return its rows (for ``state`` one object): what ``das bench NAME --json`` prints."""
-    if counts is not None and name != "accuracy":
-        remedy = "use it with `das bench accuracy`"
+    if counts is not None and name not in ON_REAL_COUNTS:
+        remedy = f"use it with `das bench {'`, `'.join(ON_REAL_COUNTS)}`"
         raise UsageError(Problem("--counts", f"means nothing to `das bench {name}`", remedy))
     rows = import_module(f"das.bench.{name}").rows
     if name == "state":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 __all__ = ["MODULES", "REPLICATIONS", "rows"]
@@ -17,8 +18,15 @@ MODULES = ("das.bench.coverage_likelihood", "das.bench.coverage_intervals", "das
 """Where the rows come from; a module that is not there is left out."""
 
 
-def rows(*, replications: int = REPLICATIONS, seed: int = 2020) -> list[dict[str, Any]]:
-    """Return a row for each method: name, coverage, replications, nominal."""
+def rows(*, replications: int = REPLICATIONS, seed: int = 2020, counts: Path | None = None) -> list[dict[str, Any]]:
+    """Return a row for each method: name, coverage, replications, nominal.
+
+    With ``counts``, block counts of a real state, the rows are those of its releases alone
+    (:mod:`das.bench.coverage_releases`).
+    """
+    if counts is not None:
+        found_in_releases: list[dict[str, Any]] = import_module("das.bench.coverage_releases").rows(counts, seed=seed)
+        return found_in_releases
     found: list[dict[str, Any]] = []
     for name in MODULES:
         if find_spec(name) is not None:

@@ -136,7 +136,7 @@ def compare_(
 @click.option(
     "--counts",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Block counts of a real state (for `accuracy`): CSV with GEOID, pop_GROUP and vap_GROUP.",
+    help="Block counts of a real state (`accuracy`, `matched`, `coverage`): CSV with GEOID, pop_GROUP, vap_GROUP.",
 )
 @as_json
 @beam_options

@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from das.errors import Problem, UsageError
+from das.inference.intervals.asked import parse_answer
 from das.inference.statistic import NoisyStatistic
 from das.noise.two_sided import TwoSidedNoise
 from das.plan.load import load
 from das.plan.plan import Measurement, Plan
-from das.schema.schema import Schema
 from das.storage.layout import Layout, ReleaseFolder
 
-__all__ = ["Columns", "cells_of", "measured_columns", "measured_statistic", "release_in"]
+__all__ = ["Columns", "measured_columns", "measured_statistic", "release_in"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -105,51 +105,13 @@ def measured_statistic(folder: Path, *, level: str, geocode: str, answer: str) -
     return NoisyStatistic(value=values[at[0]], noise=source.measurement.mechanism)
 
 
-def cells_of(schema: Schema, answer: str) -> NDArray[np.bool_]:
-    """Mark the cells that labels describe.
-
-    Examples
-    --------
-    >>> from das.schema.schema import Attribute
-    >>> schema = Schema((Attribute("sex", ("f", "m")), Attribute("age", ("0-17", "18-64", "65+"))))
-    >>> cells_of(schema, "sex=f & age=18-64,65+").tolist()
-    [False, True, True, False, False, False]
-    >>> cells_of(schema, "sex=w")
-    Traceback (most recent call last):
-    das.errors.UsageError: sex=w: 'w' is not a label of sex; there are f, m
-    """
-    chosen = [np.ones(len(attribute.labels), dtype=bool) for attribute in schema.attributes]
-    for term in [] if answer.strip() == "total" else answer.split("&"):
-        name, _, listed = (part.strip() for part in term.partition("="))
-        owners = [k for k, a in enumerate(schema.attributes) if name == a.name or name in a.recodes]
-        if not owners or not listed:
-            known = [n for a in schema.attributes for n in (a.name, *a.recodes)]
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-            raise UsageError(Problem(answer, f"{name!r} is not an attribute or recode with labels", hint))
-        partition = schema.attributes[owners[0]].partition(name)
-        wanted = [listed] if listed in partition.labels else [label.strip() for label in listed.split(",")]
-        groups = []
-        for label in wanted:
-            if label not in partition.labels:
-                near = difflib.get_close_matches(label, partition.labels, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(partition.labels)}"
-                raise UsageError(Problem(answer, f"{label!r} is not a label of {name}", hint))
-            groups.append(partition.labels.index(label))
-        chosen[owners[0]] &= np.isin(partition.group_of, groups)
-    out = np.ones(1, dtype=bool)
-    for each in chosen:
-        out = (out[:, None] & each).reshape(-1)
-    return out
-
-
 def _source(plan: Plan, level: str, answer: str, *, alone: bool = False) -> _Source:
     """Choose the measured query whose answers add up to the cells with the least noise."""
     if level not in plan.levels:
         near = difflib.get_close_matches(level, plan.levels, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(plan.levels)}"
         raise UsageError(Problem("level", f"{level!r} is no level of this release", hint))
-    wanted, possible = cells_of(plan.schema, answer), plan.schema.possible
+    wanted, possible = parse_answer(plan.schema, answer).inside, plan.schema.possible
     found = []
     for measurement in plan.at(level):
         index, size = measurement.query.index, measurement.query.size

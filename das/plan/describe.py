@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from das.exact import delta_text, round_up
+from das.exact import delta_text, quoted
 from das.plan.method_accuracy import accuracy_of
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ def plan_text(plan: Plan) -> str:
     currency = "rho" if plan.framework == "zcdp" else "epsilon"
     promise = f"protects one {privacy.unit} ({privacy.neighbours}): {currency} = {plan.budget}"
     if plan.framework == "zcdp":
-        epsilon = round_up(plan.epsilon(), 4)
-        promise += f" = {float(plan.budget):.4f}, nominal epsilon {epsilon} at delta {delta_text(privacy.delta)}"
+        epsilon = quoted(plan.epsilon())
+        promise += f" = {quoted(plan.budget)}, nominal epsilon {epsilon} at delta {delta_text(privacy.delta)}"
     if plan.invariants or plan.bounds:
         promise += "; nominal: the public facts below are ignored"
     first = max(14, *(len(level) + 2 for level in plan.levels))

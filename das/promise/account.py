@@ -18,7 +18,7 @@ from das.accounting.joint import Drawn
 from das.accounting.moves import Secret, adjacency, determined_queries, presence_move, unconstrained_moves
 from das.accounting.policies import POLICIES, attribute_secrets, geography_secrets, guarantee, guarantee_of_moves
 from das.errors import ProblemsFound
-from das.exact import float_upper
+from das.exact import decimal_upper, float_upper
 from das.plan import presets
 from das.plan.for_accountant import hierarchical_plan
 from das.plan.geography import spine_of
@@ -102,7 +102,7 @@ def generator_section(generator: Generator, found: dict[str, Any], plans: Sequen
 def nominal_entry(whole: HierarchicalPlan, framework: str, budget: Fraction, epsilon: float) -> dict[str, Any]:
     """The whole budget as one number: public facts are ignored, and the entry says so where there are any."""
     return {
-        "rho": float_upper(budget) if framework == "zcdp" else "-",
+        "rho": decimal_upper(budget) if framework == "zcdp" else "-",
         "epsilon": epsilon,
         "status": "proved",
         "condition": FACTS_IGNORED.to_json() if whole.invariants or whole.bounds else None,

@@ -14,7 +14,7 @@ from das.accounting.conversion import epsilon_upper
 from das.accounting.events import Change, zcdp_rho
 from das.accounting.hierarchy import HierarchicalPlan, compose
 from das.errors import Problem, UsageError
-from das.exact import float_upper
+from das.exact import decimal_upper
 from das.plan.for_accountant import hierarchical_plan
 from das.plan.plan import Plan
 from das.promise.account import (
@@ -145,10 +145,10 @@ def _nominal(plans: Sequence[Plan], whole: HierarchicalPlan, delta: Fraction) ->
     pure = sum((plan.budget for plan in plans if plan.framework == "pure"), Fraction(0))
     if not pure or not rho:
         framework = "zcdp" if rho else "pure"
-        return nominal_entry(whole, framework, rho + pure, epsilon_upper(rho, delta) if rho else float_upper(pure))
+        return nominal_entry(whole, framework, rho + pure, epsilon_upper(rho, delta) if rho else decimal_upper(pure))
     change: Change = (1,) if plans[0].settings.privacy.neighbours is Neighbours.ADD_REMOVE else (1, -1)
     events = [m.mechanism.event(m.level, m.query.name) for p in plans if p.framework == "pure" for m in p.measurements]
     as_rho = sum((loss for e in events if isinstance(loss := zcdp_rho(e, change), Fraction)), Fraction(0))
-    together, apart = epsilon_upper(rho + as_rho, delta), float_upper(pure + Fraction(epsilon_upper(rho, delta)))
+    together, apart = epsilon_upper(rho + as_rho, delta), decimal_upper(pure + Fraction(epsilon_upper(rho, delta)))
     entry = nominal_entry(whole, "zcdp", rho, min(together, apart))
-    return entry | {"pure_epsilon": float_upper(pure)}
+    return entry | {"pure_epsilon": decimal_upper(pure)}

@@ -29,7 +29,7 @@ from das.accounting.policies import (
 from das.accounting.quote import Number, Quote
 from das.accounting.tight import move_distributions
 from das.accounting.tradeoff import Learnt, Losses, learnt_of, losses_of_curve, losses_of_distribution
-from das.exact import float_upper
+from das.exact import decimal_upper
 
 __all__ = ["Lines", "quoted_epsilon"]
 
@@ -181,7 +181,7 @@ class Lines:
             pair = (math.sqrt(found.rho) + others * math.sqrt(companion.rho)) ** 2 * (1 + 1e-12)
             mixed: float = epsilon_upper(Fraction(pair), found.delta)
             if isinstance(found.pure, Fraction) and isinstance(companion.pure, Fraction):
-                mixed = float_upper(found.pure + others * companion.pure)
+                mixed = decimal_upper(found.pure + others * companion.pure)
             worst = min(mixed, worst) if isinstance(worst, float) else mixed
         return Condition(
             kind=Kind.ALONE,
@@ -194,7 +194,7 @@ class Lines:
 def quoted_epsilon(found: Guarantee) -> Number:
     """Epsilon as the plan's framework means it: without delta where there is a pure one."""
     if found.status == "proved" and isinstance(found.pure, Fraction):
-        return float_upper(found.pure)
+        return decimal_upper(found.pure)
     return None if found.epsilon is None else _finite(found.epsilon)
 
 
@@ -202,7 +202,7 @@ def _number(loss: Fraction | float | NotSupported) -> Number:
     """A loss as a number rounded up, or in words; what is not known is never zero."""
     if isinstance(loss, NotSupported):
         return "not supported"
-    return "infinite" if isinstance(loss, float) and loss == math.inf else float_upper(Fraction(loss))
+    return "infinite" if isinstance(loss, float) and loss == math.inf else decimal_upper(Fraction(loss))
 
 
 def _one_compensates() -> Condition:

@@ -8,7 +8,7 @@ from typing import Any
 
 from das.accounting.conversion import epsilon_upper
 from das.errors import ConfigError, Problem
-from das.exact import delta_text, float_upper, round_up
+from das.exact import decimal_upper, delta_text, quoted
 from das.plan import presets
 from das.plan.load import load
 from das.plan.plan import Plan
@@ -28,7 +28,7 @@ class Product:
     @property
     def epsilon(self) -> float:
         """Nominal epsilon of all of them together, rounded up."""
-        return float_upper(self.budget) if self.framework == "pure" else epsilon_upper(self.budget, self.delta)
+        return decimal_upper(self.budget) if self.framework == "pure" else epsilon_upper(self.budget, self.delta)
 
     def to_json(self) -> dict[str, Any]:
         """Describe the product for machines."""
@@ -38,10 +38,10 @@ class Product:
         """Say what the product costs, in one line."""
         joint = " + ".join(self.names)
         if self.framework == "pure":
-            return f"together, {joint}: epsilon = {self.budget} = {round_up(self.epsilon, 4)}"
+            return f"together, {joint}: epsilon = {self.budget} = {quoted(self.epsilon)}"
         return (
-            f"together, {joint}: rho = {self.budget} = {float(self.budget):.4f}, "
-            f"nominal epsilon {round_up(self.epsilon, 4)} at delta {delta_text(self.delta)}"
+            f"together, {joint}: rho = {self.budget} = {quoted(self.budget)}, "
+            f"nominal epsilon {quoted(self.epsilon)} at delta {delta_text(self.delta)}"
         )
 
 

@@ -23,12 +23,15 @@ def table_of_answers(query: Query, codes: NDArray[np.str_], answers: NDArray[np.
     return pa.table(columns)
 
 
-def table_of_intervals(query: Query, codes: Sequence[str], numbers: Mapping[str, NDArray[np.float64]]) -> pa.Table:
+def table_of_intervals(
+    query: Query, codes: Sequence[str], numbers: Mapping[str, NDArray[np.float64]], *, notes: Sequence[str] = ()
+) -> pa.Table:
     """Lay out counts with their linear estimates and intervals, in long form: a row per area and answer.
 
     Columns: GEOID; one per attribute or recode that the query keeps, with its label; ``count``, the published count;
     ``estimate``, the linear estimate, which is unbiased and may be negative; ``std_dev``, its standard deviation; and
-    ``low`` and ``high``, the 95 % interval, which is not cut at the published count.
+    ``low`` and ``high``, the 95 % interval, which is not cut at the published count. Where there is something to know
+    of every interval, as beside counts of an earlier release, a last column ``note`` says it in each row.
 
     Parameters
     ----------
@@ -38,6 +41,8 @@ def table_of_intervals(query: Query, codes: Sequence[str], numbers: Mapping[str,
         Geocodes of the areas.
     numbers
         ``count``, ``estimate``, ``std_dev``, ``low`` and ``high``: areas x answers each.
+    notes
+        What `das query` says below every answer.
 
     Examples
     --------
@@ -55,6 +60,8 @@ def table_of_intervals(query: Query, codes: Sequence[str], numbers: Mapping[str,
     columns["count"] = pa.array(np.asarray(numbers["count"]).reshape(-1).astype(np.int64))
     for name in ("estimate", "std_dev", "low", "high"):
         columns[name] = pa.array(np.round(numbers[name].reshape(-1), 3), pa.float64(), from_pandas=True)
+    if notes:
+        columns["note"] = pa.array(["; ".join(notes)] * len(columns["count"]), pa.string())
     return pa.table(columns)
 
 

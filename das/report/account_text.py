@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from das.accounting.condition import epsilon_text
 from das.accounting.quote import Quote, quotes_of, reasons_of
-from das.exact import delta_text
+from das.exact import delta_text, quoted
 from das.report.conditions import Footnotes
 from das.report.releases import budget_sentence, ledger_sentences, release_rows
 
@@ -24,7 +23,7 @@ def account_text(nominal: Mapping[str, Any], sections: Mapping[str, Any]) -> str
     Examples
     --------
     >>> print(account_text({"rho": 0.5, "epsilon": 6.84, "status": "proved"}, {}).splitlines()[1].split()[-4:])
-    ['public', '0.5000', '6.840', 'proved']
+    ['public', '0.500', '6.840', 'proved']
     """
     quotes = list(quotes_of({"nominal": nominal, **{k: v for k, v in sections.items() if k != "nominal"}}))
     variants = [(each["assumption"], list(quotes_of(each))) for each in sections.get("variants", ())]
@@ -53,14 +52,14 @@ def account_text(nominal: Mapping[str, Any], sections: Mapping[str, Any]) -> str
 
 
 def _row(quote: Quote, notes: Footnotes) -> str:
-    rho = f"{quote.rho:.4f}" if isinstance(quote.rho, float) else "-"
+    rho = "-" if quote.rho in (None, "not supported") else quoted(quote.rho)
     # the entry of exact distributions has no other epsilon: it stands in its own column, beside its own rho
     exact = quote.group == "tight"
     shown = [
-        epsilon_text(quote.rest.get("zcdp_epsilon") if exact else quote.epsilon),
-        epsilon_text(quote.epsilon if exact else quote.tight_epsilon),
-        epsilon_text(quote.condition.otherwise) if quote.condition else "",
-        epsilon_text(quote.nominal_epsilon),
+        quoted(quote.rest.get("zcdp_epsilon") if exact else quote.epsilon),
+        quoted(quote.epsilon if exact else quote.tight_epsilon),
+        quoted(quote.condition.otherwise) if quote.condition else "",
+        quoted(quote.nominal_epsilon),
     ]
     mark = f" [{notes.mark(quote)}]" if quote.condition else ""
     return f"{quote.name:<62}{rho:>10}" + "".join(f"{text:>10}" for text in shown) + f"  {quote.status}{mark}"

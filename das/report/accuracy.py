@@ -11,7 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from das.accounting.condition import epsilon_text
+from das.exact import quoted
 from das.report.charts import Bar, bar_chart, dash_sample
 from das.report.error_charts import Spread, bias_chart, lean_chart, spread_chart
 from das.report.pages import page_template
@@ -126,8 +126,8 @@ def _people(number: float) -> str:
 
 def _effective(evaluation: Mapping[str, Any]) -> list[tuple[str, str]]:
     quotes = evaluation["privacy"]["effective"]
-    found = [(f"effective epsilon, policy {quote['policy']}", epsilon_text(quote["epsilon"])) for quote in quotes[:2]]
-    return [*found, ("nominal epsilon: public facts ignored", epsilon_text(evaluation["privacy"]["nominal_epsilon"]))]
+    found = [(f"effective epsilon, policy {quote['policy']}", quoted(quote["epsilon"])) for quote in quotes[:2]]
+    return [*found, ("nominal epsilon: public facts ignored", quoted(evaluation["privacy"]["nominal_epsilon"]))]
 
 
 def _grid(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from das.accounting.condition import epsilon_text
 from das.accounting.conversion import epsilon_upper
 from das.accounting.quote import quotes_of, reasons_of
 from das.errors import Problem, UsageError
+from das.exact import quoted
 from das.report.charts import Bar, Point, bar_chart, dash_sample, delta_chart
 from das.report.conditions import Footnotes
 from das.report.costs import Cost, assumptions_of, breakdown_of, costs_of, headline_of, stops_of
@@ -101,7 +101,7 @@ def render_privacy(
         "charge": charge,
         "decisions": decisions,
         "hundredths": hundredths_upper,
-        "quoted": epsilon_text,
+        "quoted": quoted,
     }
     return page_template("das.report", "privacy.html.j2", filters).render(
         statement={**dict.fromkeys(SECTIONS), **statement},

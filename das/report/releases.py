@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from das.exact import round_up
+from das.exact import quoted
 
 __all__ = ["budget_sentence", "ledger_sentences", "release_rows"]
 
@@ -30,7 +30,7 @@ def release_rows(statement: Mapping[str, Any]) -> list[tuple[str, str, str]]:
             name = f"{name} ({each['folder']})"
         words = ""
         if "budget" in each:
-            words = f"{PARAMETER[each['framework']]} = {each['budget']}, nominal epsilon {round_up(each['epsilon'], 3)}"
+            words = f"{PARAMETER[each['framework']]} = {each['budget']}, nominal epsilon {quoted(each['epsilon'])}"
             words += f", {each['method']}" + (", a test run: its noise is known" if each["seeded"] else "")
         rows.append((name, words, each["status"]))
     return rows
@@ -75,13 +75,13 @@ def budget_sentence(nominal: Mapping[str, Any], delta: str = "") -> str:
     Examples
     --------
     >>> budget_sentence({"rho": "1/2", "pure_epsilon": 1.0, "epsilon": 7.25})
-    'nominal: rho = 0.5000 of the releases in zCDP and epsilon 1.000 of the pure ones; together epsilon 7.250'
+    'nominal: rho = 0.500 of the releases in zCDP and epsilon 1.000 of the pure ones; together epsilon 7.250'
     """
     if nominal.get("rho") in (None, "-") or not isinstance(nominal.get("pure_epsilon"), float):
         return ""
-    rho, pure = float(Fraction(nominal["rho"])), round_up(nominal["pure_epsilon"], 3)
-    parts = f"rho = {rho:.4f} of the releases in zCDP and epsilon {pure} of the pure ones"
-    return f"nominal: {parts}; together epsilon {round_up(nominal['epsilon'], 3)}{delta}"
+    rho, pure = quoted(nominal["rho"]), quoted(nominal["pure_epsilon"])
+    parts = f"rho = {rho} of the releases in zCDP and epsilon {pure} of the pure ones"
+    return f"nominal: {parts}; together epsilon {quoted(nominal['epsilon'])}{delta}"
 
 
 def _count(runs: int) -> str:

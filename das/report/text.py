@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from das.accounting.condition import epsilon_text
 from das.accounting.policies import POLICIES
 from das.accounting.quote import Quote, quotes_of
-from das.exact import delta_text, round_up
+from das.exact import delta_text, quoted
 from das.report.verdict import verdict_text
 
 __all__ = ["summary"]
@@ -84,13 +82,13 @@ def _promise(statement: Mapping[str, Any]) -> list[str]:
         lines = [
             "Promised   For any two data sets that agree on all that is public below and differ in",
             f"           {who}, every set of outcomes is at most",
-            f"           e^{epsilon_text(promised.epsilon)} times as probable under the one as under the other{plus}",
+            f"           e^{quoted(promised.epsilon)} times as probable under the one as under the other{plus}",
             f"           ({promised.about['policy']}; {promised.status}{_given(promised)}).",
         ]
     of_noise = ", of the noise before it was conditioned" if "conditioned" in statement else ""
     rho = nominal.rho
-    budget = f"rho = {rho} = {float(Fraction(rho)):.4f}" if isinstance(rho, str) and rho != "-" else "pure"
-    number = f"e^{round_up(float(nominal.epsilon), 4)}" if isinstance(nominal.epsilon, float) else "no number"
+    budget = f"rho = {rho} = {quoted(rho)}" if isinstance(rho, str) and rho != "-" else "pure"
+    number = f"e^{quoted(nominal.epsilon)}" if isinstance(nominal.epsilon, float) else "no number"
     if promised is None:
         lines += [
             "Promised   For any two data sets that agree on all that is public below and differ in one record,",
@@ -144,6 +142,6 @@ def _effective(statement: Mapping[str, Any]) -> list[str]:
     chosen += [quote for quote in policies if quote.about.get("a") and not _is_headline(quote)]
     rows = []
     for quote in chosen:
-        number = f"epsilon {epsilon_text(quote.epsilon)}" if isinstance(quote.epsilon, float) else str(quote.epsilon)
+        number = f"epsilon {quoted(quote.epsilon)}" if isinstance(quote.epsilon, float) else str(quote.epsilon)
         rows.append(f"{quote.name:<38} {number} ({quote.status}{_given(quote)})")
     return [f"{'Effective' if i == 0 else '':<11}{row}" for i, row in enumerate(rows)]

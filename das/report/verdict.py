@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from das.accounting.condition import epsilon_text
 from das.accounting.policies import POLICIES
 from das.accounting.quote import Quote, quotes_of
 from das.accounting.tradeoff import Learnt
+from das.exact import quoted
 from das.report.reference import CENSUS_2020, REFERENCE_NAME, Reference
 
 __all__ = [
@@ -69,7 +69,7 @@ class Finding:
     def text(self) -> str:
         """The finding in one line, the reference in brackets; without its condition."""
         right = f"{self.right} ({hundredths_upper(self.reference.right)})"
-        epsilon = f"{epsilon_text(self.quote.epsilon)} ({epsilon_text(self.reference.epsilon)})"
+        epsilon = f"{quoted(self.quote.epsilon)} ({quoted(self.reference.epsilon)})"
         return f"{right:<10}{self.grade:<10}{self.subject}; epsilon {epsilon}"
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 from markupsafe import Markup
 
+from das.exact import decimal_of, quoted
+
 __all__ = [
     "UNKNOWN",
     "charge",
@@ -47,13 +49,13 @@ def number_of(value: object) -> Fraction | float | None:
     if value in (math.inf, "infinite"):
         return math.inf
     try:
-        return Fraction(repr(value) if isinstance(value, float) else value)
+        return decimal_of(value) if isinstance(value, float) else Fraction(value)
     except (ValueError, ZeroDivisionError, OverflowError):
         return None
 
 
-def quoted_upper(value: object, digits: int = 3) -> str:
-    """Quote a privacy cost; what does not fit into the digits is rounded up.
+def quoted_upper(value: object) -> str:
+    """Quote a privacy cost as `das.exact.quoted` does, with a sign for infinity; what is not known is never empty.
 
     Examples
     --------
@@ -65,7 +67,7 @@ def quoted_upper(value: object, digits: int = 3) -> str:
         return UNKNOWN
     if isinstance(number, float):
         return "∞"
-    return f"{Decimal(math.ceil(number * 10**digits)).scaleb(-digits):,f}"
+    return quoted(number)
 
 
 def factor_upper(epsilon: Fraction | float) -> str:

@@ -104,7 +104,7 @@ class PublishTable(beam.DoFn):
         areas = None if task.place in plan.levels else areas_of(plan, self.work.spine)[task.place]
         known = _estimates(self.release, plan, self.work.spine)
         found = level_intervals(known, task.place, ask(plan.schema, task.query), areas)
-        yield table_of_intervals(parse_query(plan.schema, task.query), *found)
+        yield table_of_intervals(parse_query(plan.schema, task.query), *found, notes=known.files.notes())
 
     def _pieces(self, task: TableTask) -> Iterator[pa.Table]:
         """The table's rows, not too many at a time."""

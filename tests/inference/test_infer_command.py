@@ -179,8 +179,8 @@ class TestRelease:
     @pytest.mark.parametrize(
         ("answers", "level", "words"),
         [
-            (["sex=w"], "block", "not a label of sex"),
-            (["sx=f"], "block", "did you mean sex"),
+            (["sex=w"], "block", "not a label of .sex"),
+            (["sx=f"], "block", "did you mean .sex"),
             (["total"], "blok", "did you mean block"),
             (["total"], "county", "no noisy measurements"),
         ],

@@ -252,7 +252,7 @@ def test_dhc_plans_resolve_and_promise_the_published_epsilons() -> None:
     product = product_of(units)
     assert product is not None
     assert (product.budget, round(product.epsilon, 2)) == (Fraction(15401, 2000), 33.29)
-    assert "rho = 15401/2000 = 7.7005, nominal epsilon 33.2888" in product.text()
+    assert "rho = 15401/2000 = 7.701, nominal epsilon 33.289" in product.text()
     assert (persons.schema.size, units.schema.size) == (1_227_744, 1_578_528)
     for plan in (persons, units):
         assert plan.settings.estimate.information == "level"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from fractions import Fraction
+from dataclasses import dataclass, field, replace
+from decimal import ROUND_CEILING, Context, Decimal
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -40,6 +39,8 @@ PURE = {"framework": "pure", "epsilon": "2"}
 COUNTRIES: dict[str, dict[str, Any]] = {
     "free": {},
     "an invariant": {"invariant": [TOTAL]},
+    "a budget that is no binary fraction": {"privacy": {"framework": "zcdp", "rho": "48/25"}, "invariant": [TOTAL]},
+    "a small budget": {"privacy": {"framework": "zcdp", "rho": "1/70000"}, "invariant": [TOTAL]},
     "a bound": {"invariant": [TOTAL], "bound": [BED]},
     "bounds that cross": {"bound": [BED, AGES]},
     "add-remove": {"privacy": PRESENCE},
@@ -71,17 +72,24 @@ def plan_of(name: str, country: Any, tmp_path: Path) -> Plan:
 
 
 def up(value: Any) -> str:
-    """Three digits, rounded up, by arithmetic of its own; words stay."""
-    if not isinstance(value, int | float):
-        return str(value or "")
-    thousandths = math.ceil(Fraction(value) * 1000)
-    return f"{thousandths // 1000}.{thousandths % 1000:03d}"
+    """Three digits, three that count below 0.1, rounded up, by decimal arithmetic of its own; words stay."""
+    if isinstance(value, str) and re.fullmatch(r"\d+(/\d+)?", value):
+        above, _, below = value.partition("/")
+        number = Context(prec=60, rounding=ROUND_CEILING).divide(Decimal(above), Decimal(below or "1"))
+    elif isinstance(value, int | float):
+        number = Decimal(repr(value))
+    else:
+        return "" if value == "-" else str(value or "")
+    small = 0 < number < Decimal("0.1")
+    last = Decimal(1).scaleb(number.adjusted() - 2 if small else -3)
+    return f"{number.quantize(last, ROUND_CEILING):f}"
 
 
 @dataclass(frozen=True)
 class Said:
-    """One number as somewhere said."""
+    """One number as somewhere said, and what it was computed from."""
 
+    rho: str
     epsilon: str
     tight: str
     otherwise: str
@@ -102,7 +110,10 @@ def said_in_json(statement: dict[str, Any]) -> dict[str, Said]:
             words += f" ({condition['otherwise_status']}{assumed})" if known else " nothing"
         epsilon = entry.get("zcdp_epsilon") if quote.group == "tight" else entry["epsilon"]
         tight = entry["epsilon"] if quote.group == "tight" else entry.get("tight_epsilon")
-        out[quote.name] = Said(up(epsilon), up(tight), up(condition.get("otherwise_epsilon")), entry["status"], words)
+        rho = "" if entry.get("rho") == "not supported" else up(entry.get("rho"))
+        out[quote.name] = Said(
+            rho, up(epsilon), up(tight), up(condition.get("otherwise_epsilon")), entry["status"], words
+        )
     return out
 
 
@@ -126,8 +137,9 @@ def said_on_terminal(text: str) -> dict[str, Said]:
             break
         columns = [line[62 + 10 * k : 72 + 10 * k].strip() for k in range(5)]
         status, _, mark = line[114:].partition(" [")
+        rho = columns[0].replace("-", "")
         out[line[:62].strip()] = Said(
-            columns[1], columns[2], columns[3], status, plain(notes[mark.rstrip("]")]) if mark else ""
+            rho, columns[1], columns[2], columns[3], status, plain(notes[mark.rstrip("]")]) if mark else ""
         )
     return out
 
@@ -178,6 +190,10 @@ def dash(text: str) -> str:
     return "" if text == "–" else {"∞": "infinite"}.get(text, text.replace(",", ""))
 
 
+def without(text: str) -> str:
+    return "" if text == "not supported" else text
+
+
 def said_on_page(html: str, statement: dict[str, Any]) -> dict[str, Said]:
     page = Tables()
     page.feed(html)
@@ -188,10 +204,17 @@ def said_on_page(html: str, statement: dict[str, Any]) -> dict[str, Said]:
         name, _, rest = row[0].partition("|")
         status = rest or "proved"
         name, _, mark = name.partition("[")
-        cells = row[1:] if pure else row[2:-1]
+        rho, cells = ("–", row[1:]) if pure else (row[1], row[2:-1])
         epsilon, tight, otherwise = (cells[0], "–", cells[1]) if pure else (cells[0], cells[1], cells[2])
         condition = plain(page.notes[mark.rstrip("]")]) if mark else ""
-        out[name] = Said(dash(epsilon), dash(tight), dash(otherwise).replace("nothing", ""), status, condition)
+        out[name] = Said(
+            without(dash(rho)),
+            dash(epsilon),
+            dash(tight),
+            dash(otherwise).replace("nothing", ""),
+            status,
+            condition,
+        )
     families = page.tables["Epsilon of a shared secret, by the size of the family"]
     for k, row in enumerate(families[1:], 1):
         if row[0] == "|otherwise":
@@ -202,10 +225,11 @@ def said_on_page(html: str, statement: dict[str, Any]) -> dict[str, Said]:
         for column, size in enumerate(families[0][1:], 1):
             cell, _, other_mark = row[column].partition("|")[0].partition("[")
             if cell == "not supported":
-                out[f"{size} people, each: {name}"] = Said("", "", "", cell, "")
+                out[f"{size} people, each: {name}"] = Said("", "", "", "", cell, "")
                 continue
             found = other_mark or mark
             out[f"{size} people, each: {name}"] = Said(
+                "",
                 dash(cell),
                 "",
                 dash(below[column]).replace("nothing", "") if below else "",
@@ -227,6 +251,8 @@ def compare(plan: Plan) -> None:
     compare_statement(accounted, statement, plan.to_json())
     # what a run prints: a choice of the numbers, none without its condition
     after = summary(statement, Path("out"))
+    nominal = statement["nominal"]
+    assert "rho" not in nominal or f"rho = {nominal['rho']} = {up(nominal['rho'])}" in after
     for entry in (*statement["secrets"][:1], *statement["secrets"][-1:]):
         condition = entry["condition"]
         line = next(line for line in after.splitlines() if entry["secret"] in line and "epsilon" in line)
@@ -247,18 +273,26 @@ def compare_statement(accounted: Account, statement: dict[str, Any], described: 
     page = said_on_page(html, statement)
     apart = {q.name for q in quotes_of({key: statement[key] for key in ("nominal", "tight", "effective")})}
     spaced: Callable[[str], str] = lambda text: text.replace("_", " ")  # noqa: E731 - one use, as the page writes names
-    assert page == {spaced(name): said for name, said in truth.items() if name not in apart}
+    # the page has no rho of families, nor of pure promises
+    families, pure = {q.name for q in quotes_of({"families": statement["families"]})}, described["framework"] == "pure"
+    shown = {name: replace(said, rho="") if pure or name in families else said for name, said in truth.items()}
+    assert page == {spaced(name): said for name, said in shown.items() if name not in apart}
+    assert pure or any(said.rho for said in page.values())
     rows = policies_on_page(html)
     listed = [said for name, said in truth.items() if name in apart]
     assert len(rows) == len(listed)
     for row, said in zip(rows, listed, strict=True):
-        epsilon = row[1] if described["framework"] == "pure" else row[2]
+        epsilon = row[1] if pure else row[2]
+        assert pure or without(dash(row[1])) == said.rho
         assert dash(epsilon) in (said.epsilon, said.tight)
         status, _, condition = row[-1].partition("|")
         assert status == said.status
         assert said.condition.partition(" (")[0] in condition.replace("; otherwise nothing is claimed", " nothing")
         assert said.otherwise in condition
         assert bool(condition) is bool(said.condition)
+
+
+assert len(COUNTRIES) >= 10  # plans that are compared at least
 
 
 @pytest.mark.parametrize("name", [*COUNTRIES, "starter"])
@@ -301,6 +335,17 @@ def test_the_three_say_the_same_of_several_releases(names: tuple[str, ...], coun
 @pytest.mark.parametrize("name", ["demo", "pl94-2020", "pl94-2020-units-us", "dhc-2020-units-us"])
 def test_the_three_say_the_same_of_large_plans(name: str, country: Any, tmp_path: Path) -> None:
     compare(plan_of(name, country, tmp_path))
+
+
+def test_the_comparison_finds_a_rho_of_other_digits(country: Any, tmp_path: Path) -> None:
+    plan = plan_of("a budget that is no binary fraction", country, tmp_path)
+    accounted = account(plan)
+    statement = statement_of(plan, accounted, facts_digest=64 * "0", charged=plan.budget, seeded=False)
+    truth = said_in_json(statement)
+    text = account_text(accounted.nominal, accounted.sections)
+    assert said_on_terminal(text) == truth
+    assert "1.920" in {said.rho for said in truth.values()}
+    assert said_on_terminal(text.replace("     1.920", "    1.9200")) != truth
 
 
 def test_the_comparison_finds_a_condition_that_is_left_out(country: Any, tmp_path: Path) -> None:

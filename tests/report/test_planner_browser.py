@@ -19,7 +19,7 @@ from das.errors import UsageError
 from das.estimation.linear.typical import TypicalTree
 from das.evaluation.tuning.planner import render_planner
 from das.evaluation.tuning.shares import weights_of
-from das.exact import round_up
+from das.exact import quoted
 from das.plan.geography import spine_of
 from das.plan.load import load
 from das.promise.account import account
@@ -73,7 +73,7 @@ def require_agreement(read: dict[str, Any], config: dict[str, Any], country: Any
     config = config | {"strategy": exported["strategy"], "privacy": config["privacy"] | exported["privacy"]}
     plan = load(country.write(config, "exported.toml"))
     stated, sections = plan.to_json(), account(plan).sections
-    assert read["nominal"] == round_up(plan.epsilon(), 4)
+    assert read["nominal"] == quoted(plan.epsilon())
     tree, weights = TypicalTree.of(plan, spine_of(plan)), weights_of(plan)
     for row, m, planned in zip(read["errors"], stated["measurements"], plan.measurements, strict=True):
         assert row[:2] == [m["level"], m["query"]]
@@ -82,11 +82,11 @@ def require_agreement(read: dict[str, Any], config: dict[str, Any], country: Any
         assert float(row[5]) == pytest.approx((2 / 3.141592653589793) ** 0.5 * deviation, abs=0.0051)
     lines = {row[0]: row[1:] for row in read["lines"]}
     for entry in sections["effective"]:
-        assert lines[f"policy {entry['policy']}"][1] == round_up(entry["epsilon"], 3)
+        assert lines[f"policy {entry['policy']}"][1] == quoted(entry["epsilon"])
     for entry in sections["secrets"]:
-        assert lines[entry["secret"]][1] == round_up(entry["epsilon"], 3)
+        assert lines[entry["secret"]][1] == quoted(entry["epsilon"])
     for entry in sections["attributes"]:
-        assert lines[f"attribute {entry['attribute']} alone"][1] == round_up(entry["epsilon"], 3)
+        assert lines[f"attribute {entry['attribute']} alone"][1] == quoted(entry["epsilon"])
 
 
 @pytest.mark.browser

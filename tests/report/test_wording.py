@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from das.exact import decimal_upper, quoted
 from das.report.wording import factor_upper, number_of, one_in_upper, power_upper, quoted_upper
 
 SIZES = {"million": 10**6, "billion": 10**9, "trillion": 10**12, "quadrillion": 10**15}
@@ -23,10 +24,18 @@ def meant(words: str) -> Fraction:
     return Fraction(number.replace(",", "")) * SIZES.get(size, 1)
 
 
-@given(st.fractions(min_value=0, max_value=10**6), st.integers(1, 6))
-def test_a_quote_is_the_next_decimal_at_or_above(value: Fraction, digits: int) -> None:
-    quote = Fraction(quoted_upper(value, digits).replace(",", ""))
-    assert value <= quote < value + Fraction(1, 10**digits)
+@given(st.fractions(min_value=0, max_value=10**6) | st.fractions(min_value=0, max_value=Fraction(1, 1000)))
+def test_a_quote_is_the_next_decimal_at_or_above(value: Fraction) -> None:
+    quote = Fraction(quoted_upper(value).replace(",", ""))
+    step = min(Fraction(1, 1000), value / 100) if value else Fraction(1, 1000)
+    assert value <= quote < value + step
+
+
+@given(st.fractions(min_value=0, max_value=10**6))
+def test_a_rational_is_written_to_json_as_a_decimal_that_is_not_below_it(value: Fraction) -> None:
+    written = Fraction(repr(decimal_upper(value)))
+    assert value <= written <= value * (1 + Fraction(1, 2**51))
+    assert quoted(decimal_upper(Fraction(48, 25))) == quoted("48/25") == "1.920"
 
 
 @given(st.floats(min_value=0, max_value=1e6))

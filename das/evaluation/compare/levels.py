@@ -27,6 +27,7 @@ from das.evaluation.compare.page import render_levels
 from das.evaluation.format import finite, table
 from das.evaluation.repeat import World, for_testing
 from das.evaluation.truth import Compared, compare_counts
+from das.exact import quoted
 from das.noise.rational import Rational, positive_rational
 from das.plan.load import load
 from das.plan.plan import Measurement, Plan, numbers_per_unit
@@ -258,7 +259,9 @@ def levels_text(found: Mapping[str, Any]) -> str:
     """
     matched = found["matched"]
     grounds = "; ".join(f"{name}: {status}" for name, status in matched["status"].items())
-    heading = f"matched: effective epsilon {matched['epsilon']:.4f} at delta {matched['delta']:g}, {matched['promise']}"
+    heading = (
+        f"matched: effective epsilon {quoted(matched['epsilon'])} at delta {matched['delta']:g}, {matched['promise']}"
+    )
     columns = {
         "level": "level",
         "query": "query",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from das.exact import round_up
+from das.exact import quoted
 from das.report.charts import Bar, bar_chart, dash_sample
 from das.report.lines import Line, line_chart
 from das.report.pages import page_template
@@ -23,7 +23,7 @@ CAPTION = (
 LEVELS_CAPTION = (
     "Distances are of a geounit’s table from the truth, averaged over the geounits of a level and over {runs} runs. "
     "Privacy is matched: the noise of congenial draws is scaled until their effective epsilon is at most "
-    "{epsilon:.4f}, that of raw noise and of everything computed from it."
+    "{epsilon}, that of raw noise and of everything computed from it."
 )
 DASHED = " The dashed bar keeps the raw noise’s scale instead, at an effective epsilon of {other}."
 GROUNDS = (
@@ -56,7 +56,7 @@ def render_comparison(found: Mapping[str, Any], *, title: str = TITLE, note: str
     True
     """
     rows, epsilon = found["contenders"], found["epsilon"]
-    others = [f"{row['epsilon']:.2f}" for row in rows if _costs_more(row, epsilon)]
+    others = [quoted(row["epsilon"]) for row in rows if _costs_more(row, epsilon)]
     caption = CAPTION.format(epsilon=epsilon, other=" and ".join(others))
     if not others:
         caption = caption[: caption.index(" The dashed bar")]
@@ -81,8 +81,8 @@ def render_levels(found: Mapping[str, Any]) -> str:
     """
     matched, epsilon = found["matched"], found["epsilon"]
     tight = matched["tight_epsilon_of_raw_noise"]
-    others = [f"{each['epsilon']:.2f}" for each in found["contenders"] if _costs_more(each, epsilon)]
-    caption = LEVELS_CAPTION.format(runs=found["runs"], epsilon=epsilon)
+    others = [quoted(each["epsilon"]) for each in found["contenders"] if _costs_more(each, epsilon)]
+    caption = LEVELS_CAPTION.format(runs=found["runs"], epsilon=quoted(epsilon))
     status = "; ".join(f"{name} {words}" for name, words in matched["status"].items())
     return page_template("das.evaluation.compare", "comparison.html.j2").render(
         found=found,
@@ -97,7 +97,7 @@ def render_levels(found: Mapping[str, Any]) -> str:
         ],
         promises=found["promises"],
         grounds=GROUNDS.format(promise=matched["promise"], delta=matched["delta"], status=status)
-        + (SHARPER.format(tight=round_up(tight, 3)) if isinstance(tight, float) else ""),
+        + (SHARPER.format(tight=quoted(tight)) if isinstance(tight, float) else ""),
         chain=None,
     )
 

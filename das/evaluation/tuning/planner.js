@@ -36,7 +36,12 @@ function epsilon_upper(rho) {
   const sum = terms.reduce((a, b) => a + b), size = terms.reduce((a, b) => a + Math.abs(b), 0);
   return Math.max(0, sum + ROUNDING * size);
 }
-const round_up = (x, digits) => (Math.ceil(x * 10 ** digits) / 10 ** digits).toFixed(digits);
+// as das.exact.quoted: three digits, three that count below 0.1, rounded up; the last digits of a double do not count
+const quoted = (x) => {
+  let digits = 3;
+  while (x > 0 && x < 100 / 10 ** digits) digits += 1;
+  return (Math.ceil(Number((x * 10 ** digits).toPrecision(14))) / 10 ** digits).toFixed(digits);
+};
 
 function noise(cost, m) {
   // Exact moments of the integer noise: discrete Gaussian with sigma2 = l2 / (2 rho), discrete Laplace with scale l1 / epsilon.
@@ -196,12 +201,12 @@ function show() {
   range.value = Math.log10(now.budget);
   level_rows.forEach((row, i) => row.update(number(state.levels[i])));
   query_rows.forEach((row, i) => row.update(number(state.queries[i])));
-  byId("nominal").textContent = byId("strip-epsilon").textContent = round_up(now.nominal, 4);
+  byId("nominal").textContent = byId("strip-epsilon").textContent = quoted(now.nominal);
   byId("strip-budget").textContent = Number(now.budget.toPrecision(4));
-  byId("nominal-start").textContent = `as loaded: ${round_up(start.nominal, 4)}`;
+  byId("nominal-start").textContent = `as loaded: ${quoted(start.nominal)}`;
   byId("lines").replaceChildren(...data.lines.map((line, k) => {
     const found = now.lines[k];
-    const cells = found ? [pure ? "" : found.cost.toFixed(4), round_up(found.epsilon, 3), round_up(start.lines[k].epsilon, 3)] : ["", "not supported", ""];
+    const cells = found ? [pure ? "" : quoted(found.cost), quoted(found.epsilon), quoted(start.lines[k].epsilon)] : ["", "not supported", ""];
     return element("tr", [element("th", line.words, { scope: "row" }), ...cells.map((x) => element("td", x))]);
   }));
   byId("errors").replaceChildren(...data.measurements.map((m, i) => {

@@ -10,6 +10,7 @@ from typing import Any
 from das.evaluation.format import finite, table
 from das.evaluation.trees.text import strategy_toml
 from das.evaluation.tuning.tune import Strategy, Tuned
+from das.exact import quoted
 from das.plan.load import to_toml
 from das.plan.plan import Plan
 from das.plan.settings import Settings
@@ -175,7 +176,7 @@ def tuned_text(found: Tuned, where: str, written: Sequence[Path] = ()) -> str:
     return "\n".join(
         [
             f"Least {name} for {found.tuned.plan.name}: {float(budget):.3g} ({budget}), nominal epsilon "
-            f"{found.tuned.plan.epsilon():.4f}",
+            + quoted(found.tuned.plan.epsilon()),
             f"Simulated: {where}",
             "",
             table(columns, rows),

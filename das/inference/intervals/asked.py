@@ -15,7 +15,7 @@ from das.schema.query import Query, parse_query
 from das.schema.schema import Partition, Schema, SchemaError
 from geography.problem_list import nearest
 
-__all__ = ["Asked", "Where", "ask", "parse_where"]
+__all__ = ["Asked", "Where", "ask", "parse_answer", "parse_where"]
 
 Where = Mapping[str, str | Sequence[str]]
 """Labels by attribute or recode."""
@@ -102,14 +102,19 @@ class Asked:
             inside &= (factor.sum(axis=0) > 0)[code]
         return np.where(inside, out, -1)
 
+    @property
+    def inside(self) -> NDArray[np.bool_]:
+        """Which cells count towards some answer."""
+        return self.group_of(np.arange(self.schema.size)) >= 0
+
     def covers(self, other: Asked) -> bool:
         """Whether every cell that the other counts is counted here."""
         pairs = zip(self.factors, other.factors, strict=True)
         return all(not (theirs.any(axis=0) & ~mine.any(axis=0)).any() for mine, theirs in pairs)
 
 
-def ask(schema: Schema, query: str = "total", where: Where | None = None) -> Asked:
-    """Read a question.
+def ask(schema: Schema, query: str = "total", where: Where | None = None, *, given: str = "--where") -> Asked:
+    """Read a question; ``given`` is what a message names as the place of its conditions.
 
     Raises
     ------
@@ -122,8 +127,8 @@ def ask(schema: Schema, query: str = "total", where: Where | None = None) -> Ask
         raise UsageError(Problem("--query", str(error))) from None
     allowed = [np.ones(size, dtype=bool) for size in schema.shape]
     for name, labels in (where or {}).items():
-        at, partition = _partition(schema, name)
-        chosen = _chosen(partition, [labels] if isinstance(labels, str) else labels)
+        at, partition = _partition(schema, name, given)
+        chosen = _chosen(partition, [labels] if isinstance(labels, str) else labels, given)
         allowed[at] &= np.isin(partition.group_of, chosen)
     factors, names = [], []
     for attribute, partition, mask in zip(schema.attributes, parsed.factors, allowed, strict=True):
@@ -131,7 +136,7 @@ def ask(schema: Schema, query: str = "total", where: Where | None = None) -> Ask
         matrix[partition.group_of, np.arange(partition.size)] = mask
         kept = matrix.sum(axis=1) > 0
         if not kept.any():
-            raise UsageError(Problem("--where", f"no label of {attribute.name!r} fulfils every condition"))
+            raise UsageError(Problem(given, f"no label of {attribute.name!r} fulfils every condition"))
         factors.append(matrix[kept])
         names.append(tuple(label for label, keep in zip(partition.labels, kept, strict=True) if keep))
     stated = {n: [v] if isinstance(v, str) else list(v) for n, v in (where or {}).items()}
@@ -139,8 +144,8 @@ def ask(schema: Schema, query: str = "total", where: Where | None = None) -> Ask
     return Asked(schema, parsed, condition, tuple(factors), tuple(names))
 
 
-def parse_where(texts: Iterable[str]) -> dict[str, list[str]]:
-    """Read conditions such as ``age=15-19,20-24``; a label with a comma in it cannot be written so.
+def parse_where(texts: Iterable[str], *, given: str = "--where") -> dict[str, list[str]]:
+    """Read conditions such as ``age=15-19,20-24``; a label with a comma in it must be the only one.
 
     Examples
     --------
@@ -151,26 +156,45 @@ def parse_where(texts: Iterable[str]) -> dict[str, list[str]]:
     for text in texts:
         name, equals, labels = text.partition("=")
         if not equals or not name.strip() or not labels.strip():
-            raise UsageError(Problem("--where", f"{text!r} is not attribute=label,label", "write for example sex=f"))
+            raise UsageError(Problem(given, f"{text!r} is not attribute=label,label", "write for example sex=f"))
         if name.strip() in found:
-            raise UsageError(Problem("--where", f"{name.strip()!r} is given twice", "give all its labels together"))
+            raise UsageError(Problem(given, f"{name.strip()!r} is given twice", "give all its labels together"))
         found[name.strip()] = [label.strip() for label in labels.split(",")]
     return found
 
 
-def _partition(schema: Schema, name: str) -> tuple[int, Partition]:
+def parse_answer(schema: Schema, answer: str) -> Asked:
+    """Read one number: ``total``, or labels such as ``sex=f & age=15-24,25-64`` of attributes and recodes.
+
+    Examples
+    --------
+    >>> from das.schema.schema import Attribute
+    >>> schema = Schema((Attribute("sex", ("f", "m")), Attribute("age", ("0-17", "18-64", "65+"))))
+    >>> parse_answer(schema, "sex=f & age=18-64,65+").inside.tolist()
+    [False, True, True, False, False, False]
+    >>> parse_answer(schema, "sex=w")
+    Traceback (most recent call last):
+    das.errors.UsageError: sex=w: 'w' is not a label of 'sex'; known: 'f', 'm'
+    """
+    terms = [] if answer.strip() == "total" else answer.split("&")
+    return ask(schema, "total", parse_where(terms, given=answer), given=answer)
+
+
+def _partition(schema: Schema, name: str, given: str) -> tuple[int, Partition]:
     owner = {a.name: at for at, a in enumerate(schema.attributes)}
     owner |= {recode: at for at, a in enumerate(schema.attributes) for recode in a.recodes}
     if name not in owner:
-        raise UsageError(Problem("--where", f"{name!r} is not an attribute or recode", nearest(name, owner)))
+        raise UsageError(Problem(given, f"{name!r} is not an attribute or recode", nearest(name, owner)))
     return owner[name], schema.attributes[owner[name]].partition(name)
 
 
-def _chosen(partition: Partition, labels: Sequence[str]) -> list[int]:
+def _chosen(partition: Partition, labels: Sequence[str], given: str) -> list[int]:
+    whole = [text for text in (",".join(labels), ", ".join(labels)) if text in partition.labels]
+    labels = whole[:1] or labels
     unknown = [label for label in labels if label not in partition.labels]
     if unknown:
         raise UsageError(
-            Problem("--where", f"{label!r} is not a label of {partition.name!r}", nearest(label, partition.labels))
+            Problem(given, f"{label!r} is not a label of {partition.name!r}", nearest(label, partition.labels))
             for label in unknown
         )
     return [partition.labels.index(label) for label in labels]
