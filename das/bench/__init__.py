@@ -29,8 +29,7 @@ def measure(
         return found
     for given, option in ((blocks is not None, "--blocks"), (bool(options), "BEAM OPTIONS")):
         if given:
-            raise UsageError(
-                Problem(option, f"means nothing to `das bench {name}`", "use it with `das bench state` or `leaves`")
-            )
+            remedy = "use it with `das bench state` or `das bench leaves`"
+            raise UsageError(Problem(option, f"means nothing to `das bench {name}`", remedy))
     listed: list[dict[str, Any]] = rows() if counts is None else rows(counts=counts)
     return listed

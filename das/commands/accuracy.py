@@ -132,9 +132,7 @@ def compare_(
 
 @click.command()
 @click.argument("name", type=click.Choice(NAMES))
-@click.option(
-    "--blocks", type=click.IntRange(min=1), help="Leaves of the generated geography (for `state` and `leaves`)."
-)
+@click.option("--blocks", type=click.IntRange(min=1), help="Leaves that are generated (for `state` and `leaves`).")
 @click.option(
     "--counts",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
