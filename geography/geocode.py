@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from geography.arrays import Codes, Flags, Indices, as_text
+from geography.arrays import Codes, Flags, Indices, as_text, is_ascending
 from geography.problem import Problem, ProblemsFound
 from geography.problem_list import AS_TEXT, Source, listed
 from geography.spine import Spine
@@ -58,6 +58,8 @@ def from_geocodes(
     problems = _problems(text, other, sum(widths), where)
     if problems:
         raise ProblemsFound(problems)
+    if not is_ascending(text):
+        text = np.sort(text)  # codes of one width sort as their prefixes do
     # Casting to a shorter text type cuts the code after that many characters: the prefix, without a loop.
     paths = [text.astype(f"<U{end}") for end in np.cumsum(widths)]
     return Spine.from_paths([name for name, _ in levels], paths)
@@ -101,6 +103,8 @@ def _letters_and_digits(text: Codes) -> Flags:
 
 
 def _duplicates(text: Codes, usable: Flags, where: Source) -> list[Problem]:
+    if usable.all() and is_ascending(text) and not (text[1:] == text[:-1]).any():
+        return []
     rows = np.flatnonzero(usable)
     _, first, inverse = np.unique(text[rows], return_index=True, return_inverse=True)
     original = np.full(len(text), -1, dtype=np.int64)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from geography.arrays import LONGEST_CODE, Codes
+from geography.arrays import LONGEST_CODE, Codes, Flags, codes_of
 from geography.csv_file import UNREADABLE, UnevenRows, batches_of, fault_in, header_of
 from geography.file_kind import SAVE_AS_UTF8, other_kind, other_separator
 from geography.problem import Problem, ProblemsFound
@@ -195,10 +195,10 @@ def _read_csv(path: Path, columns: Sequence[str]) -> Any:
 
 def _as_codes(column: Any, name: str, source: Source) -> Codes:
     """Turn a column into codes; refuse what no code can be, before it can fill the memory or reach a table."""
-    text = column.cast(pa.string()).fill_null("")
-    long = pc.greater(pc.utf8_length(text), LONGEST_CODE).to_numpy(zero_copy_only=False)
+    text = column.cast(pa.string())
+    long = _flags(pc.greater(pc.utf8_length(text), LONGEST_CODE))
     # Arrow's pattern finds the few that are worth a look; what it finds is all that the other could refuse.
-    perhaps = pc.match_substring_regex(text, r"[^0-9A-Za-z _.]").to_numpy(zero_copy_only=False) & ~long
+    perhaps = _flags(pc.match_substring_regex(text, r"[^0-9A-Za-z _.]")) & ~long
     why = {int(i): why_not_in_a_table(text[int(i)].as_py()) for i in np.flatnonzero(perhaps)}
     wrong = [i for i, reason in why.items() if reason]
     too_long = f"{name!r} is longer than {LONGEST_CODE} characters"
@@ -208,4 +208,11 @@ def _as_codes(column: Any, name: str, source: Source) -> Codes:
     ]
     if problems:
         raise ProblemsFound(problems)
-    return np.asarray(text.to_numpy(zero_copy_only=False)).astype(np.str_)
+    return codes_of(text)
+
+
+def _flags(found: pa.ChunkedArray) -> Flags:
+    """Arrow's yes and no; of what is missing nothing is true."""
+    return np.concatenate(
+        [np.zeros(0, np.bool_), *((chunk.to_numpy(zero_copy_only=False) == True) for chunk in found.chunks)]  # noqa: E712
+    )

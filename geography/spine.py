@@ -6,50 +6,25 @@ its leaves.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from geography.arrays import Codes, Flags, Indices, as_text, frozen
+from geography.arrays import Codes, Flags, Indices, as_text, frozen, in_order
 from geography.problem import Problem, ProblemsFound
 from geography.problem_list import AS_TEXT, nearest
 from geography.reading import read_parquet
+from geography.spine_file import map_parts, write_parts
 from geography.summation import sum_ranges
+from geography.tier import Tier, digest_of_tiers, faults, order_of, table_of_tiers, tiers_of_table
 
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Tier:
-    """All units of one level, in spine order.
-
-    Parameters
-    ----------
-    name : str
-        The level.
-    geocodes : Codes
-        Unique within the level.
-    parent : Indices
-        Position of each unit's parent in the level above; -1 throughout the top level.
-    real : Flags
-        False for a placeholder: a unit that stands where a branch skips this level or has already ended. It carries the
-        geocode of the unit it stands for.
-    """
-
-    name: str
-    geocodes: Codes
-    parent: Indices
-    real: Flags
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "geocodes", frozen(np.asarray(self.geocodes, dtype=np.str_)))
-        object.__setattr__(self, "parent", frozen(np.asarray(self.parent, dtype=np.int64)))
-        object.__setattr__(self, "real", frozen(np.asarray(self.real, dtype=np.bool_)))
+__all__ = ["Spine", "Tier"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -77,20 +52,26 @@ class Spine:
 
     tiers: tuple[Tier, ...]
     _first_child: tuple[Indices, ...] = field(init=False)
-    _by_geocode: tuple[Indices, ...] = field(init=False)
+    _by_geocode: tuple[Indices | None, ...] = field(init=False)  # None where geocodes are sorted
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tiers", tuple(self.tiers))
-        faults = list(_faults(self.tiers))
-        if faults:
-            raise ProblemsFound(Problem("spine", fault) for fault in faults)
+        tiers = tuple(self.tiers)
+        orders = tuple(order_of(tier.geocodes) for tier in tiers)
+        found = list(faults(tiers, orders))
+        if found:
+            raise ProblemsFound(Problem("spine", fault) for fault in found)
         first_child = (
             frozen(np.searchsorted(below.parent, np.arange(len(above.geocodes) + 1)).astype(np.int64))
-            for above, below in pairwise(self.tiers)
+            for above, below in pairwise(tiers)
         )
-        object.__setattr__(self, "_first_child", tuple(first_child))
-        sorters = (frozen(np.argsort(tier.geocodes, kind="stable").astype(np.int64)) for tier in self.tiers)
-        object.__setattr__(self, "_by_geocode", tuple(sorters))
+        self._set(tiers, tuple(first_child), tuple(None if order is None else frozen(order) for order in orders))
+
+    def _set(
+        self, tiers: tuple[Tier, ...], first_child: tuple[Indices, ...], by_geocode: tuple[Indices | None, ...]
+    ) -> None:
+        object.__setattr__(self, "tiers", tiers)
+        object.__setattr__(self, "_first_child", first_child)
+        object.__setattr__(self, "_by_geocode", by_geocode)
 
     @classmethod
     def from_paths(cls, levels: Sequence[str], paths: Sequence[Codes], real: Sequence[Flags] | None = None) -> Spine:
@@ -104,17 +85,19 @@ class Spine:
         real : sequence of Flags, optional
             Whether that ancestor is a unit of its own rather than a placeholder; all are, if not given.
         """
-        order = np.lexsort(tuple(reversed(paths)))
-        begins = np.zeros(len(order), dtype=np.bool_)
+        order = slice(None) if in_order(paths) else np.lexsort(tuple(reversed(paths)))
+        begins = np.zeros(len(paths[0]), dtype=np.bool_)
         begins[:1] = True
-        above: Indices = np.full(len(order), -1, dtype=np.int64)
+        above: Indices = np.full(len(begins), -1, dtype=np.int64)
         tiers = []
         for level, name in enumerate(levels):
             column = paths[level][order]
             begins[1:] |= column[1:] != column[:-1]
             first = np.flatnonzero(begins)
             is_real = np.ones(len(first), dtype=np.bool_) if real is None else real[level][order][first]
-            tiers.append(Tier(name=name, geocodes=column[first], parent=above[first], real=is_real))
+            geocodes = column[first]
+            geocodes.flags.writeable = False  # nobody else has it: it need not be copied
+            tiers.append(Tier(name=name, geocodes=geocodes, parent=above[first], real=is_real))
             above = np.cumsum(begins) - 1
         return cls(tuple(tiers))
 
@@ -160,9 +143,10 @@ class Spine:
 
     def leaf_ranges(self, level: str) -> Indices:
         """Return n + 1 offsets into the leaves: the leaves of unit i are ``offsets[i]:offsets[i + 1]``."""
-        offsets: Indices = np.arange(len(self.leaves) + 1, dtype=np.int64)
-        for first_child in reversed(self._first_child[self._position(level) :]):
-            offsets = offsets[first_child]
+        below = self._first_child[self._position(level) :]
+        offsets: Indices = below[0] if below else np.arange(len(self.leaves) + 1, dtype=np.int64)
+        for first_child in below[1:]:
+            offsets = first_child[offsets]
         return offsets
 
     def locate(self, level: str, codes: Any) -> Indices:
@@ -172,7 +156,10 @@ class Spine:
             raise ProblemsFound(Problem("geocodes", "are not all text", AS_TEXT))
         position = self._position(level)
         order, known = self._by_geocode[position], self.tiers[position].geocodes
-        found = order[np.minimum(np.searchsorted(known, wanted, sorter=order), len(order) - 1)]
+        # Text that is wider than the geocodes would have NumPy copy all of them; what is cut is not equal afterwards.
+        cut = wanted.astype(known.dtype) if wanted.dtype.itemsize > known.dtype.itemsize else wanted
+        slot = np.minimum(np.searchsorted(known, cut, sorter=order), len(known) - 1)
+        found = slot if order is None else order[slot]
         return np.where(known[found] == wanted, found, np.int64(-1))
 
     def tabulate(self, level: str, values: Any) -> Any:
@@ -181,50 +168,16 @@ class Spine:
 
     def digest(self) -> str:
         """Return the SHA-256 of the spine: levels, geocodes, parents and placeholders, nothing else."""
-        sha = hashlib.sha256()
-        for tier in self.tiers:
-            for part in (
-                tier.name.encode(),
-                "\n".join(tier.geocodes.tolist()).encode(),
-                tier.parent.astype("<i8").tobytes(),
-                tier.real.astype("u1").tobytes(),
-            ):
-                sha.update(len(part).to_bytes(8, "little") + part)
-        return sha.hexdigest()
+        return digest_of_tiers(self.tiers)
 
     def to_table(self) -> pa.Table:
         """Return one row per unit, in spine order: level, geocode, parent (its geocode), real."""
-        parents: list[str | None] = [None] * len(self.tiers[0].geocodes)
-        for above, below in pairwise(self.tiers):
-            parents.extend(above.geocodes[below.parent].tolist())
-        return pa.table(
-            {
-                "level": pa.array([tier.name for tier in self.tiers for _ in tier.geocodes], pa.string()),
-                "geocode": pa.array([code for tier in self.tiers for code in tier.geocodes.tolist()], pa.string()),
-                "parent": pa.array(parents, pa.string()),
-                "real": pa.array(np.concatenate([tier.real for tier in self.tiers])),
-            }
-        )
+        return table_of_tiers(self.tiers)
 
     @classmethod
     def from_table(cls, table: pa.Table) -> Spine:
         """Return the spine that `to_table` wrote."""
-        level, geocode, parent = (
-            np.asarray(table[name].fill_null("").to_numpy()).astype(np.str_) for name in ("level", "geocode", "parent")
-        )
-        real = np.asarray(table["real"].to_numpy())
-        tiers: list[Tier] = []
-        for name in dict.fromkeys(level.tolist()):
-            here = level == name
-            if tiers:
-                order = np.argsort(tiers[-1].geocodes, kind="stable")
-                known = tiers[-1].geocodes[order]
-                slot = np.minimum(np.searchsorted(known, parent[here]), len(known) - 1)
-                above = np.where(known[slot] == parent[here], order[slot], -1)
-            else:
-                above = np.where(parent[here] == "", -1, 0)
-            tiers.append(Tier(name=name, geocodes=geocode[here], parent=above, real=real[here]))
-        return cls(tuple(tiers))
+        return cls(tuple(tiers_of_table(table)))
 
     def save(self, path: str | Path) -> None:
         """Write the spine as a Parquet file; the same spine gives the same bytes."""
@@ -241,6 +194,35 @@ class Spine:
         except ProblemsFound as found:
             remedy = "write the file again from its crosswalk"
             raise ProblemsFound(Problem(str(path), problem.reason, remedy) for problem in found.problems) from None
+
+    def write_mapped(self, file: BinaryIO) -> None:
+        """Write the spine for processes that map it into their memory: each reads what it looks at, and no more."""
+        parts = {
+            f"{name} of {tier.name}": array
+            for tier, order in zip(self.tiers, self._by_geocode, strict=True)
+            for name, array in (
+                ("geocodes", tier.geocodes),
+                ("parent", tier.parent),
+                ("real", tier.real),
+                ("order", order),
+            )
+            if array is not None
+        }
+        parts |= {f"children of {tier.name}": first for tier, first in zip(self.tiers, self._first_child, strict=False)}
+        write_parts(file, self.levels, parts)
+
+    @classmethod
+    def mapped(cls, path: Path) -> Spine:
+        """Map what `write_mapped` wrote; it is not read, and not verified again."""
+        levels, parts = map_parts(path)
+        tiers = tuple(
+            Tier(name=name, **{part: parts[f"{part} of {name}"] for part in ("geocodes", "parent", "real")})
+            for name in levels
+        )
+        spine = object.__new__(cls)
+        first_child = tuple(parts[f"children of {name}"] for name in levels[:-1])
+        spine._set(tiers, first_child, tuple(parts.get(f"order of {name}") for name in levels))
+        return spine
 
     def _position(self, level: str) -> int:
         if level not in self.levels:
@@ -268,29 +250,3 @@ class Spine:
 
     def __repr__(self) -> str:
         return "Spine(" + ", ".join(f"{tier.name} {len(tier.geocodes)}" for tier in self.tiers) + ")"
-
-
-def _faults(tiers: Sequence[Tier]) -> Iterator[str]:
-    """Say what keeps tiers from being a spine in spine order."""
-    names = [tier.name for tier in tiers]
-    if not names or len(set(names)) < len(names) or "" in names:
-        yield "needs at least one level, and levels with different names"
-        return
-    above = 0
-    for tier in tiers:
-        codes, parent, count = tier.geocodes, tier.parent, len(tier.geocodes)
-        if not (count == len(parent) == len(tier.real) > 0):
-            yield f"level {tier.name!r} needs a geocode, a parent and a flag for each of at least one unit"
-            return
-        if (codes == "").any() or len(np.unique(codes)) < count:
-            yield f"level {tier.name!r} has a blank or repeated geocode"
-        if (np.strings.find(codes, "\n") >= 0).any():  # the digest separates geocodes by line
-            yield f"level {tier.name!r} has a geocode of more than one line"
-        step = np.diff(parent)
-        if above == 0 and (parent != -1).any():
-            yield f"level {tier.name!r} is the top and cannot have parents"
-        elif above > 0 and not (parent[0] == 0 and parent[-1] == above - 1 and ((step == 0) | (step == 1)).all()):
-            yield f"level {tier.name!r} is not ordered parent by parent, with a child for every parent"
-        elif not ((step == 1) | (codes[1:] > codes[:-1])).all():
-            yield f"level {tier.name!r} is not sorted by geocode within each parent"
-        above = count

@@ -23,7 +23,7 @@ from das.storage.population import population_of
 from das.storage.run_identity import RunIdentity
 from das.storage.shards import parquet_bytes
 from das.storage.staging import Staging, committed
-from pipelines.elements.context import WorkerContext
+from pipelines.elements.context import MAPPED, WorkerContext
 from pipelines.stage_runner import PUBLIC, StageRunner, require_unchanged, require_written
 from pipelines.stages.measure import MeasureShard, true_answers_of, write_facts
 from pipelines.stages.tabulate import Tabulate
@@ -55,15 +55,16 @@ class ConfidentialStages(StageRunner):
         refuse_vacuous_plan(self.plan, spine)
         prints = fingerprints(files)
         how = self.plan.settings.input.model_dump(mode="json", exclude={"budget", "data", "ledger"})
-        key = digest_of(
-            {"plan": self.plan.digest, "input": digest_of_input(prints), "how": how, "spine": spine.digest()}
-        )
+        made_of = {"plan": self.plan.digest, "input": digest_of_input(prints), "how": how, "spine": spine.digest()}
+        key = digest_of(made_of | {"holds": ["counts", "spine.parquet", f"spine{MAPPED}"]})
         folder = self.layout.confidential.histograms
         if self.happened(folder, key):
             return
         with Staging(folder) as staging:
             staging.write("spine.parquet", parquet_bytes(spine.to_table()))
-            work = WorkerContext(self.plan, staging.partial / "spine.parquet", staging.partial)
+            staging.write(f"spine{MAPPED}", spine.write_mapped)
+            del spine  # from here on it is mapped, and need not be held
+            work = WorkerContext(self.plan, staging.partial / f"spine{MAPPED}", staging.partial)
 
             def build(pipeline: beam.Pipeline) -> None:
                 _ = pipeline | "chunks" >> beam.Create(pieces) | beam.Reshuffle() | Tabulate(work)
@@ -79,7 +80,7 @@ class ConfidentialStages(StageRunner):
             if tabulated is None:
                 raise UsageError(Problem(str(self.layout.root), "holds no histograms", "run `das tabulate` first"))
             require_unchanged(confidential.histograms)
-            spine_path = confidential.histograms / "spine.parquet"
+            spine_path = confidential.histograms / f"spine{MAPPED}"
             reading = WorkerContext(self.plan, spine_path, confidential.histograms)
             self._require_provable(reading)
             answers = true_answers_of(reading, confidential.histograms)
@@ -106,7 +107,7 @@ class ConfidentialStages(StageRunner):
             }
             key = digest_of(begun) if self.plan.mechanism_stage.measures else None
             with Staging(release.mechanism(self.plan), mode=PUBLIC, key=key) as staging:
-                work = WorkerContext(self.plan, release.facts / "spine.parquet", staging.partial)
+                work = WorkerContext.mapping(self.plan, release.facts / "spine.parquet", staging.partial)
                 mechanisms = {"measure": self._measure, "congenial": self._draw}
                 mechanisms[self.plan.mechanism_stage.name](work, staging)
                 require_written([shard.path(staging.partial) for shard in work.all_shards()])

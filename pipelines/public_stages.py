@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
@@ -119,7 +119,7 @@ class PublicStages(StageRunner):
             kept = self._kept_key(key)
             counts = stack.enter_context(Staging(release.counts, mode=PUBLIC, key=kept))
             estimates = stack.enter_context(Staging(release.estimates, mode=PUBLIC, key=kept)) if full else None
-            work = WorkerContext(self.plan, release.facts / "spine.parquet", counts.partial)
+            work = WorkerContext.mapping(self.plan, release.facts / "spine.parquet", counts.partial)
             sweep = DownSweep(work, release, estimates.partial if estimates else None)
 
             def build(pipeline: beam.Pipeline) -> None:
@@ -161,9 +161,8 @@ class PublicStages(StageRunner):
             kept = self._kept_key(key)
             tables = stack.enter_context(Staging(release.tables, mode=PUBLIC, key=kept))
             microdata = stack.enter_context(Staging(release.microdata, mode=PUBLIC, key=kept))
-            spine_path = release.facts / "spine.parquet"
-            tabulating = WorkerContext(self.plan, spine_path, tables.partial)
-            listing = WorkerContext(self.plan, spine_path, microdata.partial)
+            tabulating = WorkerContext.mapping(self.plan, release.facts / "spine.parquet", tables.partial)
+            listing = replace(tabulating, partial=microdata.partial)
             tasks = table_tasks(self.plan)
             write_area_members(self.plan, tabulating.spine, tables.partial / release.area_members.name)
             leaves = list(listing.shards(self.plan.levels[-1])) if self.plan.settings.output.microdata else []

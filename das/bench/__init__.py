@@ -11,7 +11,7 @@ from das.errors import Problem, UsageError
 
 __all__ = ["NAMES", "measure"]
 
-NAMES = ("noise", "estimate", "state", "congenial", "accuracy", "matched", "coverage", "synthesis")
+NAMES = ("noise", "estimate", "state", "leaves", "congenial", "accuracy", "matched", "coverage", "synthesis")
 """Each is a module of this package with a function ``rows``."""
 ON_REAL_COUNTS = ("accuracy", "matched", "coverage")
 """Those that take block counts of a real state."""
@@ -25,11 +25,13 @@ def measure(
         remedy = f"use it with `das bench {'`, `'.join(ON_REAL_COUNTS)}`"
         raise UsageError(Problem("--counts", f"means nothing to `das bench {name}`", remedy))
     rows = import_module(f"das.bench.{name}").rows
-    if name == "state":
-        found: dict[str, Any] = rows(options=options) if blocks is None else rows(blocks=blocks, options=options)
+    if name in ("state", "leaves"):
+        found: list[dict[str, Any]] | dict[str, Any]
+        found = rows(options=options) if blocks is None else rows(blocks=blocks, options=options)
         return found
     for given, option in ((blocks is not None, "--blocks"), (bool(options), "BEAM OPTIONS")):
         if given:
-            raise UsageError(Problem(option, f"means nothing to `das bench {name}`", "use it with `das bench state`"))
+            remedy = "use it with `das bench state` or `das bench leaves`"
+            raise UsageError(Problem(option, f"means nothing to `das bench {name}`", remedy))
     listed: list[dict[str, Any]] = rows() if counts is None else rows(counts=counts)
     return listed

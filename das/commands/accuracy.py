@@ -132,7 +132,7 @@ def compare_(
 
 @click.command()
 @click.argument("name", type=click.Choice(NAMES))
-@click.option("--blocks", type=click.IntRange(min=1), help="Size of the generated state (for `state`).")
+@click.option("--blocks", type=click.IntRange(min=1), help="Leaves that are generated (for `state` and `leaves`).")
 @click.option(
     "--counts",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),

@@ -19,6 +19,9 @@ __all__ = ["Shard", "families", "parquet_bytes", "parquet_of_row_groups", "shard
 NUMBERS_PER_SHARD = 500_000
 """About 4 MB of 64-bit numbers: the most that one worker holds at a time; small, so that workers finish together."""
 
+MOST_SHARDS = 4096
+"""About so many shards of a level at most; those of a nation hold more numbers each."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shard:
@@ -65,14 +68,18 @@ def families(spine: Spine, level: str) -> NDArray[np.int64]:
 
 
 def shards_of(spine: Spine, level: str, numbers_per_unit: int) -> list[Shard]:
-    """Cut a level into shards of whole families; more than ``NUMBERS_PER_SHARD`` numbers only for a single family."""
+    """Cut a level into shards of whole families.
+
+    A shard has more than ``NUMBERS_PER_SHARD`` numbers only if it is a single family, or if the level would have more
+    than ``MOST_SHARDS`` of them otherwise: a nation has thousands of files, not hundreds of thousands.
+    """
     offsets = families(spine, level)
-    limit = max(1, NUMBERS_PER_SHARD // max(1, numbers_per_unit))
+    limit = max(1, NUMBERS_PER_SHARD // max(1, numbers_per_unit), -(-spine.size(level) // MOST_SHARDS))
     cuts = [0]
-    for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-        if stop - cuts[-1] > limit and start > cuts[-1]:
-            cuts.append(start)
-    cuts.append(int(offsets[-1]))
+    while cuts[-1] < offsets[-1]:
+        after = int(np.searchsorted(offsets, cuts[-1], side="right"))  # the end of the next family
+        last = int(np.searchsorted(offsets, cuts[-1] + limit, side="right")) - 1
+        cuts.append(int(offsets[max(after, last)]))
     of = len(cuts) - 1
     return [Shard(level, i, of, cuts[i], cuts[i + 1]) for i in range(of)]
 

@@ -1,4 +1,7 @@
-"""The context of a worker, by path rather than by value: the plan travels, the spine is read once per process."""
+"""The context of a worker, by path rather than by value: the plan travels, and the spine is mapped from a file.
+
+A worker looks at its own part of the spine, and only that is read; workers of one machine share it.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,20 @@ from pathlib import Path
 
 from das.estimation.linear.basis import Basis
 from das.plan.plan import Plan, numbers_per_unit
+from das.storage.files import write_atomically
 from das.storage.shards import Shard, shards_of
+from das.storage.staging import SCRATCH
 from geography import Spine
 
-__all__ = ["WorkerContext"]
+__all__ = ["MAPPED", "WorkerContext"]
+
+MAPPED = ".arrow"
+"""How the name of a file ends that :meth:`geography.Spine.write_mapped` wrote."""
 
 
 @lru_cache(maxsize=4)
 def _spine(path: Path, _changed: int) -> Spine:
-    return Spine.load(path)
+    return Spine.mapped(path) if path.suffix == MAPPED else Spine.load(path)
 
 
 @lru_cache(maxsize=64)
@@ -35,6 +43,15 @@ class WorkerContext:
     spine_path: Path
     partial: Path
 
+    @classmethod
+    def mapping(cls, plan: Plan, spine_path: Path, partial: Path) -> WorkerContext:
+        """Make the spine of a Parquet file ready to be mapped, for as long as a stage lasts."""
+        mapped = partial / SCRATCH / f"spine{MAPPED}"
+        if not mapped.exists():
+            mapped.parent.mkdir(exist_ok=True)
+            write_atomically(mapped, Spine.load(spine_path).write_mapped)
+        return cls(plan, mapped, partial)
+
     @property
     def full(self) -> bool:
         """Whether estimation uses the measurements of all levels at once."""
@@ -50,7 +67,7 @@ class WorkerContext:
 
     @property
     def spine(self) -> Spine:
-        """The spine, from this process's memory after the first time."""
+        """The spine, opened once per process."""
         return _spine(self.spine_path, self.spine_path.stat().st_mtime_ns)
 
     def shards(self, level: str) -> tuple[Shard, ...]:

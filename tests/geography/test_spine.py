@@ -1,8 +1,10 @@
 """Properties of the spine on random trees, full and ragged, and an oracle of plain dictionaries."""
 
+import hashlib
 import pickle
 from collections import defaultdict
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -152,6 +154,56 @@ def test_save_and_load_give_the_same_spine_and_bytes(tmp_path_factory, rows):
     assert loaded.digest() == spine.digest()
     assert (folder / "one.parquet").read_bytes() == (folder / "two.parquet").read_bytes()
     assert pickle.loads(pickle.dumps(spine)) == spine
+
+
+@settings(max_examples=25)
+@given(wide_rows())
+def test_a_mapped_spine_answers_like_the_one_that_was_written(tmp_path_factory, rows):
+    path = tmp_path_factory.mktemp("spine") / "spine.arrow"
+    spine = spine_of(rows)
+    with path.open("wb") as file:
+        spine.write_mapped(file)
+    mapped = Spine.mapped(path)
+    path.unlink()  # whoever has mapped it keeps it
+    assert mapped == spine
+    assert mapped.digest() == spine.digest()
+    assert mapped.to_table().equals(spine.to_table())
+    for level in LEVELS:
+        assert mapped.leaf_ranges(level).tolist() == spine.leaf_ranges(level).tolist()
+        codes = [*spine.geocodes(level).tolist(), "longer than any", ""]
+        assert mapped.locate(level, codes).tolist() == [*range(spine.size(level)), -1, -1]
+        assert not mapped.geocodes(level).flags.writeable
+
+
+def test_a_mapped_spine_is_not_copied_into_memory(tmp_path):
+    """Its arrays are parts of one mapping of the file: a process reads the pages that it looks at."""
+    spine = Spine.from_paths(["x", "y"], [np.array(["a"] * 5000), np.arange(10_000, 15_000).astype(np.str_)])
+    path = tmp_path / "spine.arrow"
+    with path.open("wb") as file:
+        spine.write_mapped(file)
+    before = pa.total_allocated_bytes()
+    mapped = Spine.mapped(path)
+    assert pa.total_allocated_bytes() - before < 5000
+    (line,) = {line.split()[0] for line in Path("/proc/self/maps").read_text().splitlines() if line.endswith(str(path))}
+    start, end = (int(bound, 16) for bound in line.split("-"))
+    for array in (mapped.geocodes("y"), mapped.parent("y"), mapped.real("y"), mapped.first_child("x")):
+        assert start <= array.__array_interface__["data"][0] < end
+
+
+@settings(max_examples=25)
+@given(wide_rows())
+def test_the_digest_is_that_of_its_definition(rows):
+    """Each part with its length in front; geocodes separated by line."""
+    spine, sha = spine_of(rows), hashlib.sha256()
+    for level in LEVELS:
+        for part in (
+            level.encode(),
+            "\n".join(spine.geocodes(level).tolist()).encode(),
+            spine.parent(level).astype("<i8").tobytes(),
+            spine.real(level).astype("u1").tobytes(),
+        ):
+            sha.update(len(part).to_bytes(8, "little") + part)
+    assert spine.digest() == sha.hexdigest()
 
 
 @settings(max_examples=50)

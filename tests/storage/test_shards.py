@@ -50,6 +50,17 @@ def test_parts_are_whole_families_in_order_and_no_larger_than_they_must_be(spine
         assert family - one.start > most, "the next family would have fitted"
 
 
+def test_a_nation_has_thousands_of_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many numbers a geounit has; below that number of shards nothing changes."""
+    spine = from_geocodes([f"{unit:04d}" for unit in range(0, 10_000, 5)], LEVELS)
+    few = shards_of(spine, "block", NUMBERS_PER_SHARD)
+    assert len(few) == 100, "a family each"
+    monkeypatch.setattr("das.storage.shards.MOST_SHARDS", 10)
+    shards = shards_of(spine, "block", NUMBERS_PER_SHARD)
+    assert [(shard.start, shard.stop) for shard in shards] == [(start, start + 200) for start in range(0, 2000, 200)]
+    assert shards_of(spine, "county", 1) == shards_of(spine, "county", 2), "few numbers are one shard as before"
+
+
 @settings(max_examples=60)
 @given(spines(), st.sampled_from(["state", "county", "block"]))
 def test_families_are_the_runs_of_one_parent(spine: Spine, level: str) -> None:
