@@ -34,6 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("pipelines.workers",),
     ("pipelines.runners",),
     ("pipelines.stages",),
+    ("pipelines.transforms",),
     ("pipelines.stage_runner",),
     ("pipelines.confidential_stages", "pipelines.public_stages"),
     ("pipelines.far_side",),
@@ -53,6 +54,9 @@ TRUE_COUNTS = {
     "pipelines/elements/arrays.py",  # how they travel on the confidential side
     "pipelines/stages/tabulate.py",
     "pipelines/stages/congenial.py",  # a mechanism: it stands on the confidential side
+    "pipelines/transforms/elements.py",  # the same two steps in other pipelines
+    "pipelines/transforms/measure.py",
+    "pipelines/transforms/congenial.py",
 }
 """The only modules that may name the type of true counts."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,8 +11,9 @@ from numpy.typing import NDArray
 
 from das.schema.limits import NO_LIMIT, Limits
 from das.schema.query import Query
+from das.schema.selection import Selection
 
-__all__ = ["SIGNS", "Declared", "Fact", "Facts", "Sign", "limits_of", "tighter"]
+__all__ = ["SIGNS", "Declared", "Fact", "Facts", "Sign", "in_order", "limits_of", "tighter"]
 
 Sign = Literal["=", ">=", "<="]
 SIGNS: tuple[Sign, ...] = ("=", ">=", "<=")
@@ -59,3 +61,16 @@ def tighter(one: Fact, other: Fact | None) -> Fact:
         return one
     pick = np.maximum if one.sign == ">=" else np.minimum
     return Fact(one.query, one.sign, pick(one.values, other.values))
+
+
+def in_order(queries: Iterable[Query], facts: tuple[Fact, ...]) -> tuple[Fact, ...]:
+    """Facts in the order of a plan's queries, joint limits last, and of signs: the same order whoever stated them."""
+    stated = {(fact.query.name, fact.sign): fact for fact in facts}
+    joint = [fact.query for fact in facts if isinstance(fact.query, Selection)]
+    named = {query.name: query for query in (*queries, *joint)}
+    return tuple(
+        Fact(query, sign, stated[name, sign].values)
+        for name, query in named.items()
+        for sign in SIGNS
+        if (name, sign) in stated
+    )

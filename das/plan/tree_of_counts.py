@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +26,15 @@ from das.noise.mechanisms import Mechanism
 from das.plan.for_accountant import hierarchical_plan
 from das.plan.plan import Plan
 from das.schema.query import Neighbours, Query, parse_query
-from geography import Spine
 
-__all__ = ["Layer", "TreeOfCounts", "tree_of"]
+__all__ = ["HasSizes", "Layer", "TreeOfCounts", "tree_of"]
+
+
+class HasSizes(Protocol):
+    """Something that knows how many geounits a level has; :class:`geography.Spine` does."""
+
+    def size(self, level: str) -> int:
+        """Return the number of geounits of a level."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,7 @@ class TreeOfCounts:
     def __getitem__(self, level: str) -> tuple[Layer, ...]:
         return self.of_level[level]
 
-    def splits(self, spine: Spine) -> int:
+    def splits(self, spine: HasSizes) -> int:
         """How many counts are split into others: a public number, of the tree alone."""
         found = 0
         for level in self.levels:
@@ -68,7 +75,7 @@ class TreeOfCounts:
             found += spine.size(level) * sum(int(layer.reached.sum()) for layer in layers[:-1])
         return max(1, found)
 
-    def counts(self, spine: Spine) -> int:
+    def counts(self, spine: HasSizes) -> int:
         """How many counts there are: a public number too, which the rounding errors of a draw are proportional to."""
         return sum(spine.size(level) * int(layer.reached.sum()) for level in self.levels for layer in self[level])
 

@@ -16,7 +16,7 @@ from das.storage.shards import Shard, shards_of
 from das.storage.staging import SCRATCH
 from geography import Spine
 
-__all__ = ["MAPPED", "WorkerContext"]
+__all__ = ["MAPPED", "WorkerContext", "basis_of"]
 
 MAPPED = ".arrow"
 """How the name of a file ends that :meth:`geography.Spine.write_mapped` wrote."""
@@ -33,6 +33,14 @@ def _parts(path: Path, changed: int, level: str, numbers: int) -> tuple[Shard, .
 
 
 _BASES: dict[str, Basis] = {}
+
+
+def basis_of(plan: Plan) -> Basis:
+    """The basis of all queries that a plan measures or that something is known of, made once per process."""
+    if plan.digest not in _BASES:
+        queries = [*(m.query for m in plan.measurements), *plan.limited_queries]
+        _BASES[plan.digest] = Basis.of(plan.schema, queries, plan.limited_queries)
+    return _BASES[plan.digest]
 
 
 @dataclass(frozen=True)
@@ -60,10 +68,7 @@ class WorkerContext:
     @property
     def basis(self) -> Basis:
         """The basis of all queries that are measured or known, made once per process."""
-        if self.plan.digest not in _BASES:
-            queries = [*(m.query for m in self.plan.measurements), *self.plan.limited_queries]
-            _BASES[self.plan.digest] = Basis.of(self.plan.schema, queries, self.plan.limited_queries)
-        return _BASES[self.plan.digest]
+        return basis_of(self.plan)
 
     @property
     def spine(self) -> Spine:

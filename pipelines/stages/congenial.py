@@ -22,8 +22,9 @@ from das.errors import Problem, WindowsTooNarrow
 from das.facts.fact import limits_of
 from das.facts.file import read_facts
 from das.noise.stream import Streams
-from das.plan.tree_of_counts import TreeOfCounts, tree_of
+from das.plan.tree_of_counts import Layer, TreeOfCounts, tree_of
 from das.schema.counts import ProtectedCounts, TrueCounts
+from das.schema.limits import Limits
 from das.storage.counts import table_of_counts, with_noise_stated
 from das.storage.files import write_atomically
 from das.storage.key_file import read_key
@@ -42,7 +43,12 @@ __all__ = [
     "OfFamily",
     "SendDown",
     "asking_for_wider",
+    "cells_of_answers",
     "counts_above",
+    "laid_out",
+    "limit_arrays",
+    "message_arrays",
+    "messages_of",
 ]
 
 Keyed = tuple[int, Arrays]
@@ -137,9 +143,30 @@ class ReadTruth(beam.DoFn):
             mine = slice(cuts[at], cuts[at + 1])
             here = slice(int(offsets[parent]) - shard.start, int(offsets[parent + 1]) - shard.start)
             found = sparse_arrays(counts.rows(mine))
-            named = {f">= {limit.query.name}": limit.lower[here] for limit in limits}
-            named |= {f"<= {limit.query.name}": limit.upper[here] for limit in limits}
-            yield parent, found.with_arrays(Arrays(named))
+            yield parent, found.with_arrays(limit_arrays(limits, here))
+
+
+def laid_out(
+    layers: tuple[Layer, ...], counts: TrueCounts, first: int, children: int, limits: Arrays
+) -> tuple[tuple[NDArray[np.int64], ...], tuple[Box, ...]]:
+    """The true counts of each layer, children x answers, and the limits on them; ``first`` numbers the first child."""
+    truth, boxes = [], []
+    for layer in layers:
+        dense = np.zeros((children, layer.query.size), dtype=np.int64)
+        np.add.at(dense, (counts.unit - first, layer.query.group_of(counts.cell)), counts.count)
+        truth.append(dense)
+        lower, upper = f">= {layer.query.name}", f"<= {layer.query.name}"
+        box = Box.open(dense.shape)
+        if lower in limits:
+            box = Box(np.asarray(limits[lower], np.int64), np.asarray(limits[upper], np.int64))
+        boxes.append(box)
+    return tuple(truth), tuple(boxes)
+
+
+def limit_arrays(limits: tuple[Limits, ...], here: slice) -> Arrays:
+    """Public limits of some geounits as named arrays."""
+    named = {f">= {limit.query.name}": limit.lower[here] for limit in limits}
+    return Arrays(named | {f"<= {limit.query.name}": limit.upper[here] for limit in limits})
 
 
 class OfFamily(beam.DoFn):
@@ -158,24 +185,15 @@ class OfFamily(beam.DoFn):
         offsets = families(spine, self.level)
         first, stop = int(offsets[parent]), int(offsets[parent + 1])
         (found,) = joined["family"]
-        counts, layers = sparse_counts(TrueCounts, found), self.layers[self.level]
-        truth, boxes = [], []
-        for layer in layers:
-            dense = np.zeros((stop - first, layer.query.size), dtype=np.int64)
-            np.add.at(dense, (counts.unit - first, layer.query.group_of(counts.cell)), counts.count)
-            truth.append(dense)
-            lower, upper = f">= {layer.query.name}", f"<= {layer.query.name}"
-            box = Box.open(dense.shape)
-            if lower in found:
-                box = Box(np.asarray(found[lower], np.int64), np.asarray(found[upper], np.int64))
-            boxes.append(box)
+        layers = self.layers[self.level]
+        truth, boxes = laid_out(layers, sparse_counts(TrueCounts, found), first, stop - first, found)
         depth = spine.levels.index(self.level)
         return Family(
             layers=layers,
             geocodes=tuple(spine.geocodes(self.level)[first:stop].tolist()),
             parent="" if depth == 0 else str(spine.geocodes(spine.levels[depth - 1])[parent]),
-            truth=tuple(truth),
-            boxes=tuple(boxes),
+            truth=truth,
+            boxes=boxes,
             reach=self.reach,
             splits=self.layers.splits(spine),
         )
@@ -213,7 +231,7 @@ class SendUp(OfFamily):
         with reporting_errors(self.work.partial), asking_for_wider():
             family = self.family(parent, joined)
             sent = family.send_up(family.forward_pass(_messages(self.below(joined))), self.layers[above][-1])
-        yield self.sent_up(parent, _arrays(sent))
+        yield self.sent_up(parent, message_arrays(sent))
 
 
 class DrawFamily(OfFamily):
@@ -284,6 +302,15 @@ class SendDown(beam.DoFn):
             yield child, Arrays({"answer": arrays["answer"][mine], "count": arrays["count"][mine]})
 
 
+def cells_of_answers(tree: TreeOfCounts) -> NDArray[np.int64]:
+    """The cell of each answer of the leaves' finest query: a draw knows every cell."""
+    finest = tree[tree.levels[-1]][-1].query
+    out = np.zeros(finest.size, dtype=np.int64)
+    possible = np.flatnonzero(finest.schema.possible)
+    out[finest.index[possible]] = possible
+    return out
+
+
 class ToCells(beam.DoFn):
     """Find the cells of the leaves' draws, and key them by the shard that they are written to."""
 
@@ -292,10 +319,7 @@ class ToCells(beam.DoFn):
 
     def setup(self) -> None:
         """Find the cell of each answer of the finest query once per worker."""
-        finest = tree_of(self.work.plan)[self.work.plan.levels[-1]][-1].query
-        self.cell_of = np.zeros(finest.size, dtype=np.int64)
-        possible = np.flatnonzero(self.work.plan.schema.possible)
-        self.cell_of[finest.index[possible]] = possible
+        self.cell_of = cells_of_answers(tree_of(self.work.plan))
 
     @timed(lambda self, element: "name cells")
     def process(self, element: Keyed) -> Iterator[Keyed]:
@@ -336,17 +360,17 @@ class WriteDraws(beam.DoFn):
         yield path.name
 
 
-def _arrays(sent: SentMessages) -> Arrays:
+def message_arrays(sent: SentMessages) -> Arrays:
     """A geounit's messages as an element."""
     named = {field.name: getattr(sent.messages, field.name) for field in fields(Messages)}
     return Arrays({"ids": sent.ids, **named})
 
 
 def _messages(below: list[Arrays] | None) -> list[SentMessages] | None:
-    return None if below is None else [_messages_of(sent) for sent in below]
+    return None if below is None else [messages_of(sent) for sent in below]
 
 
-def _messages_of(arrays: Arrays) -> SentMessages:
+def messages_of(arrays: Arrays) -> SentMessages:
     """A geounit's messages from an element."""
     named: dict[str, Any] = {field.name: arrays[field.name] for field in fields(Messages)}
     messages = Messages(**named)

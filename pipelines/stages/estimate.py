@@ -20,13 +20,11 @@ from das.estimation import estimate_families
 from das.estimation.assemble import Family, measured_by_query
 from das.estimation.linear.blue import LinearEstimate, update_from_parent
 from das.estimation.problem import FamilyEstimate
-from das.facts.fact import SIGNS, Fact
+from das.facts.fact import Fact, in_order
 from das.facts.file import read_facts
-from das.plan.plan import Plan
 from das.release.estimates import table_of_estimates
 from das.release.measurements import read_measurements
 from das.schema.counts import ProtectedCounts
-from das.schema.selection import Selection
 from das.storage.counts import table_of_counts
 from das.storage.files import write_atomically
 from das.storage.layout import ReleaseFolder
@@ -100,7 +98,7 @@ class FamiliesOfShard(beam.DoFn):
         plan, spine = self.work.plan, self.work.spine
         values = read_measurements(plan, shard.level, shard.path(self.release.measurements))
         facts_path = shard.path(self.release.facts)
-        facts = _in_order(plan, read_facts(plan, facts_path)) if facts_path.exists() else ()
+        facts = in_order(plan.limited_queries, read_facts(plan, facts_path)) if facts_path.exists() else ()
         uses_below = self.work.full and shard.level != plan.levels[-1]
         offsets = families(spine, shard.level)
         first, last = np.searchsorted(offsets, [shard.start, shard.stop])
@@ -189,19 +187,6 @@ def _files(work: WorkerContext, shard: Shard, estimates: Path | None) -> list[Pa
     """Where a shard's counts, diagnostics and, with full information, linear estimates are written."""
     folders = [work.partial, work.partial / "diagnostics", *([estimates] if estimates else [])]
     return [shard.path(folder) for folder in folders]
-
-
-def _in_order(plan: Plan, facts: tuple[Fact, ...]) -> tuple[Fact, ...]:
-    """Facts in the plan's order of queries, joint limits last, and of signs: the same order whoever wrote the file."""
-    stated = {(fact.query.name, fact.sign): fact for fact in facts}
-    joint = [fact.query for fact in facts if isinstance(fact.query, Selection)]
-    queries = {query.name: query for query in (*plan.limited_queries, *joint)}
-    return tuple(
-        Fact(query, sign, stated[name, sign].values)
-        for name, query in queries.items()
-        for sign in SIGNS
-        if (name, sign) in stated
-    )
 
 
 def _solved(found: list[tuple[int, FamilyEstimate]]) -> Arrays:
