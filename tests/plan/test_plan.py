@@ -87,7 +87,8 @@ def test_costs_of_a_preset_sum_to_its_budget_exactly(name: str) -> None:
     assert sum((m.share for m in plan.measurements), Fraction(0)) == 1
 
 
-parts = st.lists(st.integers(1, 10**6), min_size=3, max_size=3)
+# The least budget times the two least shares is above 1e-14: noise that is wider than any population is refused.
+parts = st.lists(st.integers(1, 10**5), min_size=3, max_size=3)
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
