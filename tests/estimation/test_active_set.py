@@ -151,6 +151,7 @@ def test_no_feasible_table_is_below_the_bound(small_family, seed, children, exac
     assert value == pytest.approx(objective(family, best.x), rel=1e-9)
 
 
+@pytest.mark.slow  # it compiles the solver once more, by itself
 def test_the_bound_is_tight_at_the_optimum_and_nowhere_else(redistricting_family):
     family = redistricting_family(2, 6)
     quadratic, constraints = presolved(family)
