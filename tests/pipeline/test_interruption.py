@@ -349,3 +349,24 @@ def test_killed_twenty_times_within_a_stage(processes: Processes, tree: Tree, st
         kept = found
     assert processes(*killed, numbers_per_shard=1).code == 0
     assert tree(outs[1] / "release") == tree(outs[0] / "release")
+
+
+def test_killed_while_histograms_are_written_what_was_placed_is_not_read_again(
+    processes: Processes, tree: Tree, starter: Path, tmp_path: Path
+) -> None:
+    """The second run finds where the records of the file belong, as the first one kept it."""
+    command = ("tabulate", starter, "--out", tmp_path / "out", *TESTING)
+    before = MOMENTS["writing a histogram"]
+    killed = processes(*command, folder=str(tmp_path), before=before)
+    assert killed.code in (-signal.SIGKILL, INTERRUPTED), killed.stderr
+    partial = tmp_path / "out/confidential/.histograms.partial"
+    (placed,) = (partial / "_scratch").iterdir()
+    made = placed.stat().st_mtime_ns
+    again = processes(*command, folder=str(tmp_path), before=before)
+    assert again.code in (-signal.SIGKILL, INTERRUPTED), again.stderr
+    assert placed.stat().st_mtime_ns == made
+    assert processes(*command).code == 0
+    undisturbed = ("tabulate", starter, "--out", tmp_path / "undisturbed", *TESTING)
+    assert processes(*undisturbed).code == 0
+    folders = [tmp_path / out / "confidential/histograms" for out in ("out", "undisturbed")]
+    assert tree(folders[0]) == tree(folders[1])
