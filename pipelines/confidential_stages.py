@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
@@ -110,13 +111,16 @@ class ConfidentialStages(StageRunner):
                 "versions": versions(),
             }
             key = digest_of(begun)
-            with Staging(release.mechanism(self.plan), mode=PUBLIC, key=key) as staging:
+            with ExitStack() as stack:
+                measures = self.plan.mechanism_stage.measures
+                # What is kept of a draw goes when the draw is committed, and is itself never committed.
+                draw = None if measures else stack.enter_context(Staging(confidential.path / "draw", key=key))
+                staging = stack.enter_context(Staging(release.mechanism(self.plan), mode=PUBLIC, key=key))
                 work = WorkerContext.mapping(self.plan, release.facts / "spine.parquet", staging.partial)
-                if self.plan.mechanism_stage.measures:
+                if draw is None:
                     self._measure(work)
                 else:
-                    with Staging(confidential.path / "draw", key=key) as draw:  # never committed: it goes, or is kept
-                        self._draw(replace(work, kept=draw.partial), staging, draw.partial)
+                    self._draw(replace(work, kept=draw.partial), staging, draw.partial)
                 require_written([shard.path(staging.partial) for shard in work.all_shards()])
                 staging.commit(
                     {"stage": "measure", "key": self.plan.digest, "inputs": inputs, "facts_digest": declared}
