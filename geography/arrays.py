@@ -14,6 +14,8 @@ Indices: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
 LONGEST_CODE = 200
 """Characters of a code; each code of an array takes the memory of the longest."""
+_AT_ONCE = 1 << 16
+"""Codes that Arrow is given at a time: it cuts what is longer into arrays of its own."""
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -57,7 +59,8 @@ def in_order(paths: Sequence[Codes]) -> bool:
 
 def arrow_text(codes: Codes) -> pa.Array:
     """Return codes as an Arrow array of text, without a Python string for each."""
-    return pa.array(np.ascontiguousarray(codes), pa.string())
+    pieces = [pa.array(codes[start : start + _AT_ONCE], pa.string()) for start in range(0, len(codes), _AT_ONCE)]
+    return pa.concat_arrays(pieces) if pieces else pa.array([], pa.string())
 
 
 def codes_of(column: pa.Array | pa.ChunkedArray) -> Codes:

@@ -19,7 +19,7 @@ import pyarrow.csv as pa_csv
 
 from geography.problem_list import LISTED
 
-__all__ = ["UNREADABLE", "UnevenRows", "batches_of", "fault_in", "header_of"]
+__all__ = ["UNREADABLE", "Span", "UnevenRows", "batches_of", "fault_in", "header_of", "spans_of"]
 
 UNREADABLE = (pa.ArrowException, OSError, EOFError, ValueError, OverflowError, zlib.error, csv.Error)
 """What reading a damaged file raises; a ``UnicodeDecodeError`` is a ``ValueError``."""
@@ -45,12 +45,14 @@ class UnevenRows:
     count: int = 0
     first: list[tuple[int, int, int]] = field(default_factory=list)
     """Number of the row, its fields, and the header's."""
+    before: int = 0
+    """Rows before those that are read."""
 
     def note(self, row: pa_csv.InvalidRow) -> str:
         """Note a row, and tell Arrow to go on."""
         self.count += 1
         if len(self.first) < LISTED:
-            self.first.append((row.number or 0, row.actual_columns, row.expected_columns))
+            self.first.append((self.before + (row.number or 0), row.actual_columns, row.expected_columns))
         return "skip"
 
 
@@ -65,22 +67,84 @@ def header_of(path: Path) -> tuple[str, ...]:
     return tuple(next(csv.reader(io.StringIO(text, newline="")), ()))
 
 
-def batches_of(path: Path, columns: Sequence[str], uneven: UnevenRows) -> Iterator[pa.RecordBatch]:
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Whole rows of a CSV file: their bytes, and the number of the first; the header is row 1 and in no span."""
+
+    start: int
+    stop: int
+    first_row: int
+
+
+def spans_of(path: Path, length: int) -> list[Span]:
+    """Cut a CSV file into spans of about that many bytes, at line ends; an empty list if it must be read as a whole.
+
+    Whether a line end is the end of a row is certain only where nothing is quoted. So a file with a quote anywhere is
+    not cut, nor one that is compressed, or whose lines end in other ways.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "a.csv"
+    ...     _ = path.write_bytes(b"a,b\\n1,2\\n3,4\\n5,6")
+    ...     [(span.start, span.stop, span.first_row) for span in spans_of(path, 5)]
+    [(4, 12, 2), (12, 15, 4)]
+    """
+    if path.suffix == ".gz":
+        return []
+    spans: list[Span] = []
+    with path.open("rb") as file:
+        row, start = 2, len(file.readline(HEADER_BYTES))
+        file.seek(0)
+        if not _cuts_safely(file.read(start).removeprefix(codecs.BOM_UTF8)):
+            return []
+        while block := file.read(length):
+            if not block.endswith(NEW_LINE):
+                block += file.readline(BLOCK_BYTES)
+            if not _cuts_safely(block) or not (block.endswith(NEW_LINE) or not file.read(1)):
+                return []
+            stop = start + len(block)
+            spans.append(Span(start, stop, row))
+            row, start = row + block.count(NEW_LINE), stop
+            file.seek(start)
+    return spans
+
+
+def _cuts_safely(block: bytes) -> bool:
+    plain = b'"' not in block and codecs.BOM_UTF8 not in block
+    return plain and block.count(b"\r") == block.count(b"\r\n")
+
+
+def batches_of(
+    path: Path, columns: Sequence[str], uneven: UnevenRows, span: Span | None = None
+) -> Iterator[pa.RecordBatch]:
     """Read columns as text, batch by batch; a row with another number of fields than the header goes to `uneven`.
 
     Raises one of `UNREADABLE`; `fault_in` then says where.
     """
+    source, names = pa.input_stream(str(path), compression="detect") if span is None else _bytes_of(path, span), None
+    if span is not None:
+        names, uneven.before = list(header_of(path)), span.first_row - 1
     reader = pa_csv.open_csv(
-        pa.input_stream(str(path), compression="detect"),
+        source,
         # One thread, because only then does Arrow know the number of a bad row. With this encoding text is decoded
         # before it is parsed; otherwise a bad row that is not UTF-8 ends in a traceback on standard error.
-        read_options=pa_csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES, encoding="utf-8-sig"),
+        read_options=pa_csv.ReadOptions(
+            use_threads=False, block_size=BLOCK_BYTES, encoding="utf-8-sig", column_names=names
+        ),
         parse_options=pa_csv.ParseOptions(ignore_empty_lines=False, invalid_row_handler=uneven.note),
         convert_options=pa_csv.ConvertOptions(
             include_columns=list(columns), column_types=dict.fromkeys(columns, pa.string()), strings_can_be_null=False
         ),
     )
     yield from reader
+
+
+def _bytes_of(path: Path, span: Span) -> pa.BufferReader:
+    with path.open("rb") as file:
+        file.seek(span.start)
+        return pa.BufferReader(file.read(span.stop - span.start))
 
 
 def fault_in(path: Path, error: BaseException) -> str:

@@ -87,9 +87,9 @@ def digest_of_tiers(tiers: Sequence[Tier]) -> str:
         sha.update((lines + sum(map(len, _encoded(tier.geocodes, "")))).to_bytes(8, "little"))
         for at, part in enumerate(_encoded(tier.geocodes, "\n")):
             sha.update(b"\n" + part if at else part)
-        for part in (tier.parent.astype("<i8"), tier.real.astype("u1")):
-            sha.update(part.nbytes.to_bytes(8, "little"))
-            sha.update(part.data)
+        for array in (tier.parent.astype("<i8"), tier.real.astype("u1")):
+            sha.update(array.nbytes.to_bytes(8, "little"))
+            sha.update(array.data)
     return sha.hexdigest()
 
 

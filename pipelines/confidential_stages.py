@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from itertools import chain, count
+from pathlib import Path
 
 import apache_beam as beam
 
@@ -18,6 +21,7 @@ from das.records.read import chunks, fingerprints, input_files
 from das.release.manifest import versions
 from das.runner import Progress
 from das.schema.query import parse_query
+from das.storage.files import write_atomically
 from das.storage.layout import Layout
 from das.storage.population import population_of
 from das.storage.run_identity import RunIdentity
@@ -60,7 +64,8 @@ class ConfidentialStages(StageRunner):
         folder = self.layout.confidential.histograms
         if self.happened(folder, key):
             return
-        with Staging(folder) as staging:
+        kept = digest_of({"stage": key, "versions": versions()})  # chunks that were placed before an interruption stay
+        with Staging(folder, key=kept) as staging:
             staging.write("spine.parquet", parquet_bytes(spine.to_table()))
             staging.write(f"spine{MAPPED}", spine.write_mapped)
             del spine  # from here on it is mapped, and need not be held
@@ -96,7 +101,7 @@ class ConfidentialStages(StageRunner):
                 staging.commit({"stage": "facts", "key": self.plan.digest})
             inputs = self.identity.commitments(tabulated["inputs"])
             declared = digest_of((committed(release.facts) or {})["files"])
-            # Shards that were measured before an interruption stay. A congenial draw is one, and begins again.
+            # Shards that were measured, or families that were drawn, before an interruption stay.
             begun = {
                 "run": self.identity.run_id,
                 "plan": self.plan.digest,
@@ -105,18 +110,24 @@ class ConfidentialStages(StageRunner):
                 "facts": declared,
                 "versions": versions(),
             }
-            key = digest_of(begun) if self.plan.mechanism_stage.measures else None
-            with Staging(release.mechanism(self.plan), mode=PUBLIC, key=key) as staging:
+            key = digest_of(begun)
+            with ExitStack() as stack:
+                measures = self.plan.mechanism_stage.measures
+                # What is kept of a draw goes when the draw is committed, and is itself never committed.
+                draw = None if measures else stack.enter_context(Staging(confidential.path / "draw", key=key))
+                staging = stack.enter_context(Staging(release.mechanism(self.plan), mode=PUBLIC, key=key))
                 work = WorkerContext.mapping(self.plan, release.facts / "spine.parquet", staging.partial)
-                mechanisms = {"measure": self._measure, "congenial": self._draw}
-                mechanisms[self.plan.mechanism_stage.name](work, staging)
+                if draw is None:
+                    self._measure(work)
+                else:
+                    self._draw(replace(work, kept=draw.partial), staging, draw.partial)
                 require_written([shard.path(staging.partial) for shard in work.all_shards()])
                 staging.commit(
                     {"stage": "measure", "key": self.plan.digest, "inputs": inputs, "facts_digest": declared}
                 )
         self.identity.commit_charge()
 
-    def _measure(self, work: WorkerContext, _staging: Staging) -> None:
+    def _measure(self, work: WorkerContext) -> None:
         """Independent noise on every answer."""
         step = MeasureShard(work, self.layout.confidential.histograms, self.layout.confidential.key)
 
@@ -125,7 +136,7 @@ class ConfidentialStages(StageRunner):
 
         self.execute("measure", (work.partial,), build, shards=len(work.all_shards()))
 
-    def _draw(self, work: WorkerContext, staging: Staging) -> None:
+    def _draw(self, work: WorkerContext, staging: Staging, kept: Path) -> None:
         """Draw conforming counts, in doubles where they prove the promised errors, and else in extended range.
 
         Which attempt goes through is decided by the true counts before any random word is used. Wide enough windows
@@ -138,7 +149,10 @@ class ConfidentialStages(StageRunner):
 
         where = work, self.layout.confidential.histograms, self.layout.release.facts, self.layout.confidential.key
         doubles = (Congenial(*where, reach) for reach in REACHES)
-        for sweep in chain(doubles, (CongenialExtended(*where, 2.0**k) for k in count())):
+        for attempt, sweep in enumerate(chain(doubles, (CongenialExtended(*where, 2.0**k) for k in count()))):
+            narrow = kept / f"too-narrow-{attempt}"
+            if narrow.exists():  # an interrupted run has found out
+                continue
 
             def build(pipeline: beam.Pipeline, sweep: beam.PTransform = sweep) -> None:
                 _ = pipeline | sweep
@@ -147,7 +161,8 @@ class ConfidentialStages(StageRunner):
                 self.execute("measure", (work.partial,), build, len(work.all_shards()))
                 return
             except WindowsTooNarrow:
-                staging.clear()
+                write_atomically(narrow, b"")
+                staging.begin_again()
 
     def _require_provable(self, work: WorkerContext) -> None:
         """Refuse a tree of counts that is too large for the sampler's proof: a public reason, before the charge."""

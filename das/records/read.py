@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from das.errors import InputError, Problem, ProblemsFound
 from das.plan.plan import Plan
-from geography.csv_file import UNREADABLE, UnevenRows, batches_of, fault_in
+from geography.csv_file import UNREADABLE, Span, UnevenRows, batches_of, fault_in, spans_of
 from geography.file_kind import SAVE_AS_UTF8, other_kind, remote_scheme
 from geography.problem_list import Source, listed, nearest
 from geography.reading import header
@@ -38,17 +38,25 @@ COPY_AGAIN = "copy or write the file again"
 CHUNK_ROWS = 1 << 18
 """Row groups are gathered into chunks of at least this many rows: a file of thousands is opened a few times."""
 
+SPAN_BYTES = 32 << 20
+"""About so many bytes of a CSV file are a chunk: several workers read one file."""
+
 BATCH_ROWS = 1 << 18
 """Rows that are in memory at a time: a row group of a few bytes may hold millions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of an input file that one worker reads: row groups of a Parquet file, or a whole CSV file."""
+    """A piece of an input file that one worker reads: row groups of a Parquet file, a span of a CSV file or all of it.
+
+    ``part`` names the piece among all pieces of the input, if its length is bounded; what is placed of it can be kept.
+    """
 
     path: str
     groups: tuple[int, ...] | None
     first_row: int
+    span: Span | None = None
+    part: str | None = None
 
     @property
     def name(self) -> str:
@@ -133,10 +141,10 @@ def chunks(plan: Plan) -> list[Chunk]:
     out: list[Chunk] = []
     problems: list[Problem] = []
     wanted = columns_of(plan)
-    for path in input_files(plan):
+    for number, path in enumerate(input_files(plan)):
         try:
             known = header(path)
-            out.extend(_pieces(path))
+            out.extend(_pieces(path, f"place-{number}"))
         except ProblemsFound as error:
             problems += [replace(problem, where=path.name) for problem in error.problems]
             continue
@@ -160,7 +168,7 @@ def read(chunk: Chunk, plan: Plan) -> Iterator[Batch]:
         if chunk.groups is not None:
             yield from _read_parquet(path, columns, chunk.groups, chunk.first_row)
         else:
-            yield from _read_csv(path, columns, chunk.first_row)
+            yield from _read_csv(path, columns, chunk.first_row, chunk.span)
     except (*UNREADABLE, KeyError) as error:
         raise InputError(_unreadable(path, error)) from None
 
@@ -191,9 +199,14 @@ def read_columns(path: Path, columns: list[str]) -> Iterator[Batch]:
         raise InputError(_unreadable(path, error)) from None
 
 
-def _pieces(path: Path) -> Iterator[Chunk]:
+def _pieces(path: Path, name: str) -> Iterator[Chunk]:
     if path.suffix != ".parquet":
-        yield Chunk(str(path), None, 2)
+        short = path.suffix != ".gz" and path.stat().st_size <= SPAN_BYTES
+        spans = [] if short else spans_of(path, SPAN_BYTES)
+        for span in spans:
+            yield Chunk(str(path), None, span.first_row, span, f"{name}-{span.first_row}")
+        if not spans:
+            yield Chunk(str(path), None, 2, part=f"{name}-2" if short else None)
         return
     metadata = pq.read_metadata(path)
     first, rows, groups = 1, 0, []
@@ -201,7 +214,7 @@ def _pieces(path: Path) -> Iterator[Chunk]:
         groups.append(group)
         rows += metadata.row_group(group).num_rows
         if rows >= CHUNK_ROWS or group == metadata.num_row_groups - 1:
-            yield Chunk(str(path), tuple(groups), first)
+            yield Chunk(str(path), tuple(groups), first, part=f"{name}-{first}")
             first, rows, groups = first + rows, 0, []
 
 
@@ -214,9 +227,9 @@ def _read_parquet(path: Path, columns: list[str], groups: tuple[int, ...], first
             row += batch.num_rows
 
 
-def _read_csv(path: Path, columns: list[str], first_row: int) -> Iterator[Batch]:
+def _read_csv(path: Path, columns: list[str], first_row: int, span: Span | None = None) -> Iterator[Batch]:
     uneven, row = UnevenRows(), first_row
-    for batch in batches_of(path, columns, uneven):
+    for batch in batches_of(path, columns, uneven, span):
         if not uneven.count:
             yield Batch(pa.Table.from_batches([batch]), row)
         row += batch.num_rows

@@ -110,6 +110,12 @@ class Staging:
         for leftover in self.partial.iterdir():
             _remove(leftover)
 
+    def begin_again(self) -> None:
+        """Remove all outputs, but not what the stage keeps for itself."""
+        for leftover in self.partial.iterdir():
+            if leftover.name not in (BEGUN, SCRATCH):
+                _remove(leftover)
+
     def _continues(self) -> bool:
         """Whether an interrupted run of this user left files here that were made from the same things."""
         found = os.fstat(self._lock)

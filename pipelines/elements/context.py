@@ -45,11 +45,15 @@ def basis_of(plan: Plan) -> Basis:
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """A plan, where its spine lies, and the partial folder of the stage that is being written."""
+    """A plan, where its spine lies, and the partial folder of the stage that is being written.
+
+    ``kept`` is a confidential folder for what steps before the wall keep of an interrupted run, if they do.
+    """
 
     plan: Plan
     spine_path: Path
     partial: Path
+    kept: Path | None = None
 
     @classmethod
     def mapping(cls, plan: Plan, spine_path: Path, partial: Path) -> WorkerContext:

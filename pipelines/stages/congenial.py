@@ -31,6 +31,7 @@ from das.storage.key_file import read_key
 from das.storage.shards import Shard, families, parquet_bytes
 from pipelines.elements.arrays import Arrays, Join, Joined, sparse_arrays, sparse_counts
 from pipelines.elements.context import WorkerContext
+from pipelines.elements.kept import KeptElements, keeping
 from pipelines.stages.tabulate import AddUp, CarryUp, read_histogram
 from pipelines.workers.errors import reporting_errors
 from pipelines.workers.step_timer import timed
@@ -170,7 +171,12 @@ def limit_arrays(limits: tuple[Limits, ...], here: slice) -> Arrays:
 
 
 class OfFamily(beam.DoFn):
-    """A step on joined elements: it builds the family that :mod:`das.congenial.family` works on."""
+    """A step on joined elements: it builds the family that :mod:`das.congenial.family` works on.
+
+    What it works out is kept for a run that continues: in the confidential folder, because messages are of true counts.
+    """
+
+    kept: KeptElements | None
 
     def __init__(self, work: WorkerContext, level: str, reach: float) -> None:
         self.work, self.level, self.reach = work, level, reach
@@ -178,6 +184,14 @@ class OfFamily(beam.DoFn):
     def setup(self) -> None:
         """Build the tree of counts once per worker."""
         self.layers: TreeOfCounts = tree_of(self.work.plan)
+        name = f"{type(self).__name__}-{self.level}-{self.reach}"
+        self.kept = None if self.work.kept is None else KeptElements(self.work.kept / name)
+
+    def finish_bundle(self) -> None:
+        """Write what is kept of this bundle."""
+        if self.kept is not None:
+            with reporting_errors(self.work.partial):
+                self.kept.write()
 
     def family(self, parent: int, joined: dict[str, Iterable[Arrays]]) -> Family:
         """Lay the true counts of a family out by layer."""
@@ -223,6 +237,7 @@ class SendUp(OfFamily):
     """Sum a family's messages and send them to the family in which its parent is a child."""
 
     @timed(lambda self, element: f"send up from {self.level}")
+    @keeping
     def process(self, element: Joined) -> Iterator[Keyed]:
         """Yield the grandparent's position and the parent's messages."""
         parent, joined = element
@@ -254,6 +269,7 @@ class DrawFamily(OfFamily):
         self.streams.wipe()
 
     @timed(lambda self, element: f"draw {self.level}")
+    @keeping
     def process(self, element: Joined) -> Iterator[Keyed]:
         """Yield the parent's position and the children's draws in their finest layer."""
         parent, joined = element

@@ -21,6 +21,7 @@ from das.congenial.placement import Windows
 from das.storage.shards import families
 from pipelines.elements.arrays import Arrays, Join, Joined
 from pipelines.elements.context import WorkerContext
+from pipelines.elements.kept import keeping
 from pipelines.stages.congenial import (
     DrawFamily,
     Drawing,
@@ -107,6 +108,7 @@ class SendCumulants(OfFamily):
     """Add a family's cumulants up and send them to the family in which its parent is a child."""
 
     @timed(lambda self, element: f"send cumulants up from {self.level}")
+    @keeping
     def process(self, element: Joined) -> Iterator[Keyed]:
         """Yield the grandparent's position and the parent's cumulants."""
         parent, joined = element
@@ -142,6 +144,7 @@ class SendFunctions(OfFamily):
     """Sum a family's messages on the parent's windows and send them up."""
 
     @timed(lambda self, element: f"send up from {self.level}")
+    @keeping
     def process(self, element: Joined) -> Iterator[Keyed]:
         """Yield the grandparent's position and the parent's messages."""
         parent, joined = element
@@ -158,6 +161,7 @@ class DrawExtended(DrawFamily):
     """Split the parent's draw among the children, and each child's among its finer answers."""
 
     @timed(lambda self, element: f"draw {self.level}")
+    @keeping
     def process(self, element: Joined) -> Iterator[Keyed]:
         """Yield the parent's position and the children's draws in their finest layer."""
         parent, joined = element

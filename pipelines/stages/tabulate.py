@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from das.errors import InputError
+from das.errors import InputError, Problem
 from das.records.encode import encode
 from das.records.read import Chunk, read
 from das.schema.counts import ProtectedCounts, TrueCounts
@@ -21,6 +21,7 @@ from das.storage.handles import read_within
 from das.storage.shards import Shard, parquet_bytes
 from pipelines.elements.arrays import Arrays, ArraysCoder, Counts, sparse_arrays, sparse_counts
 from pipelines.elements.context import WorkerContext
+from pipelines.elements.kept import recall, remember
 from pipelines.workers.errors import report_error, reporting_errors
 from pipelines.workers.step_timer import timed
 
@@ -63,12 +64,27 @@ class PlaceRecords(beam.DoFn):
     @timed(lambda self, element: "place records")
     def process(self, chunk: Chunk) -> Iterator[Keyed]:
         """Yield a shard's number and the chunk's counts in it."""
+        if chunk.part is None:  # of any length
+            yield from self.placed(chunk, [])
+            return
+        kept = recall(self.work.partial, chunk.part)
+        if kept is None:
+            problems: list[Problem] = []
+            kept = list(self.placed(chunk, problems))
+            if not problems:  # a run that continues has to name them again
+                with reporting_errors(self.work.partial):
+                    remember(self.work.partial, chunk.part, kept)
+        yield from kept
+
+    def placed(self, chunk: Chunk, problems: list[Problem]) -> Iterator[Keyed]:
+        """Read the chunk; report rows that do not fit, and add them to the problems."""
         plan, spine = self.work.plan, self.work.spine
         with reporting_errors(self.work.partial):
             for batch in read(chunk, plan):
-                counts, problems = encode(batch, plan, spine, chunk.name)
-                if problems:
-                    report_error(self.work.partial, InputError(problems))
+                counts, found = encode(batch, plan, spine, chunk.name)
+                if found:
+                    report_error(self.work.partial, InputError(found))
+                    problems += found
                 yield from _by_shard(counts, self.work.shards(plan.levels[-1]))
 
 

@@ -190,6 +190,15 @@ def test_a_mapped_spine_is_not_copied_into_memory(tmp_path):
         assert start <= array.__array_interface__["data"][0] < end
 
 
+@pytest.mark.slow
+def test_a_level_of_millions_is_written_as_any_other(tmp_path):
+    """Arrow cuts long arrays of text by itself; a file of them is still one table."""
+    leaves = np.arange(10**9, 10**9 + 1_700_000).astype("<U10")
+    spine = Spine.from_paths(["x", "y"], [np.full(len(leaves), "a"), leaves])
+    spine.save(tmp_path / "spine.parquet")
+    assert Spine.load(tmp_path / "spine.parquet") == spine
+
+
 @settings(max_examples=25)
 @given(wide_rows())
 def test_the_digest_is_that_of_its_definition(rows):

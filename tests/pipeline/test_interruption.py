@@ -349,3 +349,54 @@ def test_killed_twenty_times_within_a_stage(processes: Processes, tree: Tree, st
         kept = found
     assert processes(*killed, numbers_per_shard=1).code == 0
     assert tree(outs[1] / "release") == tree(outs[0] / "release")
+
+
+def test_killed_while_histograms_are_written_what_was_placed_is_not_read_again(
+    processes: Processes, tree: Tree, starter: Path, tmp_path: Path
+) -> None:
+    """The second run finds where the records of the file belong, as the first one kept it."""
+    command = ("tabulate", starter, "--out", tmp_path / "out", *TESTING)
+    before = MOMENTS["writing a histogram"]
+    killed = processes(*command, folder=str(tmp_path), before=before)
+    assert killed.code in (-signal.SIGKILL, INTERRUPTED), killed.stderr
+    partial = tmp_path / "out/confidential/.histograms.partial"
+    (placed,) = (partial / "_scratch").iterdir()
+    made = placed.stat().st_mtime_ns
+    again = processes(*command, folder=str(tmp_path), before=before)
+    assert again.code in (-signal.SIGKILL, INTERRUPTED), again.stderr
+    assert placed.stat().st_mtime_ns == made
+    assert processes(*command).code == 0
+    undisturbed = ("tabulate", starter, "--out", tmp_path / "undisturbed", *TESTING)
+    assert processes(*undisturbed).code == 0
+    folders = [tmp_path / out / "confidential/histograms" for out in ("out", "undisturbed")]
+    assert tree(folders[0]) == tree(folders[1])
+
+
+@pytest.mark.slow
+def test_a_congenial_draw_continues_where_it_was_killed(
+    processes: Processes, tree: Tree, starter: Path, tmp_path: Path
+) -> None:
+    """Families that were drawn are kept, in the confidential folder, and go when the draw is complete."""
+    config = starter.with_name("congenial.toml")
+    text = starter.read_text()
+    queries = text[text.index('total = "1/4"') : text.index("# `total` is the number of people")]
+    config.write_text(text.replace(queries, 'detailed = "1"\n') + '\n[estimate]\nmethod = "congenial"\n')
+    outs = tmp_path / "killed", tmp_path / "undisturbed"
+    command = ("measure", config, "--out", outs[0], *TESTING)
+    kept: dict[Path, int] = {}
+    for moment in (
+        (("mkdir", "SendUp-district-40.0"),),
+        (("mkdir", "DrawFamily-village-40.0"),),
+        (("rename", "/counts"),),
+    ):
+        killed = processes(*command, folder=str(tmp_path), before=moment)
+        assert killed.code in (-signal.SIGKILL, INTERRUPTED), killed.stderr
+        found = {path: path.stat().st_mtime_ns for path in outs[0].glob("confidential/.draw.partial/*-*.0/*")}
+        assert found.items() >= kept.items()
+        assert len(found) > len(kept)
+        assert (outs[0] / "confidential/.draw.partial/too-narrow-0").exists(), "its windows are tried once"
+        kept = found
+    assert processes(*command).code == 0
+    assert not list(outs[0].glob("confidential/.draw*"))
+    assert processes("measure", config, "--out", outs[1], *TESTING).code == 0
+    assert tree(outs[0] / "release") == tree(outs[1] / "release")

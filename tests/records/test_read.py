@@ -304,3 +304,54 @@ def test_an_empty_line_keeps_its_number(country: Country) -> None:
     found = rows(plan_of(country, "people.csv"))
     assert found[1] == {"geocode": "", "sex": "", "age": ""}
     assert found[2]["geocode"] == "01002"
+
+
+def pieces(plan: Plan) -> list[tuple[int, dict[str, Any]]]:
+    """Every row with its number."""
+    return [
+        (batch.first_row + at, row)
+        for chunk in chunks(plan)
+        for batch in read(chunk, plan)
+        for at, row in enumerate(batch.table.to_pylist())
+    ]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("length", [1, 20, 47, 500])
+def test_a_csv_file_is_cut_at_line_ends(
+    country: Country, monkeypatch: pytest.MonkeyPatch, end: str, length: int
+) -> None:
+    """The same rows with the same numbers, however long the spans are; each row in one of them."""
+    text = HEADER + "".join(f"{i:05d},{'fm'[i % 2]},{'x' * (i % 7)}\n" for i in range(50))
+    country.file("people.csv", "\ufeff" + text.replace("\n", end).removesuffix(end))
+    plan = plan_of(country, "people.csv")
+    expected = pieces(plan)
+    assert len(chunks(plan)) == 1
+    monkeypatch.setattr(reading, "SPAN_BYTES", length)
+    assert pieces(plan) == expected
+    assert [number for number, _ in expected] == list(range(2, 52))
+    cut = chunks(plan)
+    assert len(cut) > 1
+    assert len({chunk.part for chunk in cut}) == len(cut)
+
+
+@pytest.mark.parametrize("line", ['01001,"f\nm",0-17\n', '01001,"f",0-17\n', "01001,f,0-17\r01002,m,18-64\n"])
+def test_a_csv_file_with_quotes_or_other_line_ends_is_not_cut(
+    country: Country, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    country.file("people.csv", HEADER + "01001,f,0-17\n" * 5 + line + "01002,m,65+\n" * 5)
+    plan = plan_of(country, "people.csv")
+    expected = pieces(plan)
+    monkeypatch.setattr(reading, "SPAN_BYTES", 20)
+    (whole,) = chunks(plan)
+    assert whole.part is None, "it may be of any length: nothing of it is kept in memory"
+    assert pieces(plan) == expected
+
+
+def test_an_uneven_row_of_a_span_has_its_number_in_the_file(country: Country, monkeypatch: pytest.MonkeyPatch) -> None:
+    country.file("people.csv", HEADER + "01001,f,0-17\n" * 30 + "01001,f\n" + "01001,f,0-17\n" * 30)
+    plan = plan_of(country, "people.csv")
+    expected = problems_of(plan)
+    monkeypatch.setattr(reading, "SPAN_BYTES", 50)
+    assert problems_of(plan) == expected
+    assert "row 32" in expected[0]
