@@ -23,7 +23,7 @@ def measure(
     share: float | None = None,
     options: Sequence[str] = (),
 ) -> list[dict[str, Any]] | dict[str, Any]:
-    """Run one benchmark; return what ``das bench NAME --json`` prints: rows, or one object for ``state`` and ``1940``."""
+    """Run one benchmark; return what ``das bench NAME --json`` prints: rows; for ``state`` and ``1940`` one object."""
     if counts is not None and name != "accuracy":
         remedy = "use it with `das bench accuracy`"
         raise UsageError(Problem("--counts", f"means nothing to `das bench {name}`", remedy))

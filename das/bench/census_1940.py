@@ -176,5 +176,5 @@ def _cumulative(state: int) -> NDArray[np.float64]:
     cells = np.ones(1)
     for part in parts:
         cells = np.multiply.outer(cells, part / part.sum()).reshape(-1)
-    total = np.cumsum(cells)
-    return np.minimum(total / total[-1], 1.0)
+    total: NDArray[np.float64] = np.cumsum(cells)
+    return total / total[-1]

@@ -224,7 +224,7 @@ def _require_closed(arguments: Sequence[str], out: Path) -> None:
 
 def _elements(options: PipelineOptions) -> int:
     """How many elements the small job has; an even number."""
-    return ELEMENTS_PER_WORKER * max(1, options.view_as(FlinkRunnerOptions).parallelism)
+    return ELEMENTS_PER_WORKER * max(1, int(options.view_as(FlinkRunnerOptions).parallelism))
 
 
 def _probe(arguments: Sequence[str], out: Path, probe: str, inputs: Sequence[Path] = ()) -> set[str]:
