@@ -24,6 +24,7 @@ from das.schema.query import parse_query
 from das.storage.files import write_atomically
 from das.storage.layout import Layout
 from das.storage.population import population_of
+from das.storage.room import require_room
 from das.storage.run_identity import RunIdentity
 from das.storage.shards import parquet_bytes
 from das.storage.staging import Staging, committed
@@ -88,6 +89,7 @@ class ConfidentialStages(StageRunner):
             spine_path = confidential.histograms / f"spine{MAPPED}"
             reading = WorkerContext(self.plan, spine_path, confidential.histograms)
             self._require_provable(reading)
+            require_room(self.plan, reading.spine, release.path)
             answers = true_answers_of(reading, confidential.histograms)
             facts = facts_of(self.plan, reading.spine, answers)
             refuse_vacuous_facts(self.plan, reading.spine, facts)  # before anything is charged or drawn

@@ -20,16 +20,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
 from das.plan.plan import Plan
+from das.records.read import input_files
 from das.runner import STAGES, Finding, Progress, StageTime, Stopwatch
 from das.storage.files import exclusive_lock
 from das.storage.hardening import harden
 from das.storage.layout import Layout, ReleaseFolder, make_root, refuse_remote, without_links
 from das.storage.permissions import secure
 from das.storage.run_identity import RunIdentity
+from das.storage.staging import committed
 from das.storage.testing_key import is_unprotected
 from pipelines.confidential_stages import ConfidentialStages
 from pipelines.far_side import FarSide, confinement_of
@@ -42,6 +45,11 @@ from pipelines.workers import remote_call
 __all__ = ["BeamRunner"]
 
 BEFORE_THE_WALL = ("tabulate", "measure")
+
+
+def _input_still_read(plan: Plan, layout: Layout) -> list[Path]:
+    """The input files; none once the mechanism's output is durable, because nothing reads records after that."""
+    return [] if committed(layout.release.mechanism(plan)) else input_files(plan)
 
 
 class BeamRunner:
@@ -90,7 +98,8 @@ class BeamRunner:
             stack.enter_context(exclusive_lock(out))
             identity = RunIdentity.claim(plan, layout, testing_key, allow_unprotected=unprotected)
             stack.enter_context(identity.no_key_after_refusal())
-            bound = stack.enter_context(ready_runner(options, out))
+            wanted_input = partial(_input_still_read, plan, layout)
+            bound = stack.enter_context(ready_runner(options, out, wanted_input))
             confidential = ConfidentialStages(plan, layout, identity, bound, progress)
             for stage in (stage for stage in wanted if stage in BEFORE_THE_WALL):
                 begun = perf_counter()

@@ -11,27 +11,33 @@ from das.errors import Problem, UsageError
 
 __all__ = ["NAMES", "measure"]
 
-NAMES = ("noise", "estimate", "state", "leaves", "congenial", "accuracy", "matched", "coverage", "synthesis")
-"""Each is a module of this package with a function ``rows``."""
-ON_REAL_COUNTS = ("accuracy", "matched", "coverage")
-"""Those that take block counts of a real state."""
+NAMES = ("noise", "estimate", "state", "leaves", "congenial", "accuracy", "matched", "coverage", "synthesis", "1940")
+"""Each is a module of this package with a function ``rows``; a name that is a number stands for ``census_`` and it."""
+TAKERS = {
+    "blocks": ("--blocks", ("state", "leaves")),
+    "counts": ("--counts", ("accuracy", "matched", "coverage")),
+    "share": ("--share", ("1940",)),
+    "options": ("BEAM OPTIONS", ("state", "leaves", "1940")),
+}
+"""What a user may add, as it is typed, and the benchmarks that take it."""
 
 
 def measure(
-    name: str, *, blocks: int | None = None, counts: Path | None = None, options: Sequence[str] = ()
+    name: str,
+    *,
+    blocks: int | None = None,
+    counts: Path | None = None,
+    share: float | None = None,
+    options: Sequence[str] = (),
 ) -> list[dict[str, Any]] | dict[str, Any]:
-    """Run one benchmark and return its rows (for ``state`` one object): what ``das bench NAME --json`` prints."""
-    if counts is not None and name not in ON_REAL_COUNTS:
-        remedy = f"use it with `das bench {'`, `'.join(ON_REAL_COUNTS)}`"
-        raise UsageError(Problem("--counts", f"means nothing to `das bench {name}`", remedy))
-    rows = import_module(f"das.bench.{name}").rows
-    if name in ("state", "leaves"):
-        found: list[dict[str, Any]] | dict[str, Any]
-        found = rows(options=options) if blocks is None else rows(blocks=blocks, options=options)
-        return found
-    for given, option in ((blocks is not None, "--blocks"), (bool(options), "BEAM OPTIONS")):
-        if given:
-            remedy = "use it with `das bench state` or `das bench leaves`"
-            raise UsageError(Problem(option, f"means nothing to `das bench {name}`", remedy))
-    listed: list[dict[str, Any]] = rows() if counts is None else rows(counts=counts)
-    return listed
+    """Run one benchmark; return what ``das bench NAME --json`` prints: rows; for ``state`` and ``1940`` one object."""
+    asked = {"blocks": blocks, "counts": counts, "share": share, "options": tuple(options) or None}
+    given = {key: value for key, value in asked.items() if value is not None}
+    for key in given:
+        typed, takers = TAKERS[key]
+        if name not in takers:
+            remedy = f"use it with `das bench {'`, `'.join(takers)}`"
+            raise UsageError(Problem(typed, f"means nothing to `das bench {name}`", remedy))
+    module = import_module(f"das.bench.census_{name}" if name.isdigit() else f"das.bench.{name}")
+    found: list[dict[str, Any]] | dict[str, Any] = module.rows(**given)
+    return found

@@ -2,8 +2,9 @@
 
 Each step of a stage is measured in CPU seconds on states of two sizes or more. The cost of a step that works on a level
 is a constant plus an amount per geounit of that level; that of all other steps, and of the driver, a constant plus an
-amount per block. With n workers a step takes its work divided by n, or by its number of pieces where those are fewer;
-steps that wait for one another follow one another. The driver's work is done by the driver alone.
+amount per block. Disk is in proportion to the noisy numbers, geounits times numbers a geounit; the spine, which a
+worker may hold, to the geounits. With n workers a step takes its work divided by n, or by its number of pieces where
+those are fewer; steps that wait for one another follow one another. The driver's work is done by the driver alone.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ CALIBRATION = (500, 2_000)
 INDEPENDENT = ("measure", "publish")
 """Stages whose steps need not wait for one another."""
 
+SPINE_BYTES = 4 * 15 + 8 + 1 + 8 + 8
+"""Bytes of a geounit in the arrays of a spine: a geocode of 15 characters, parent, flag, order, first child."""
+
 Run = Mapping[str, Any]
 """What ``das bench state --json`` printed."""
 
@@ -61,6 +65,8 @@ class Projection:
     worker_gb: float
     in_memory_gb: float
     disk_gb: float
+    numbers: int
+    spine_gb: float
     measured: tuple[tuple[int, float], ...]
     extrapolated: tuple[str, ...]
 
@@ -112,7 +118,8 @@ class Projection:
             "",
             f"cost      {self.cpu_hours:,.1f} CPU hours, {self.worker_hours:,.1f} worker hours",
             f"memory    {self.worker_gb:.1f} GB a worker, whatever the size; {self.in_memory_gb:.1f} GB in one process",
-            f"disk      {self.disk_gb:,.1f} GB of release",
+            f"spine     {self.spine_gb:.2g} GB in each process that holds all of it",
+            f"disk      {self.disk_gb:,.1f} GB of release, for {self.numbers:,} noisy numbers",
             f"measured  {ran}",
             *(f"{'assumed' if not i else '':<10}{assumption}" for i, assumption in enumerate(self.extrapolated)),
         ]
@@ -160,6 +167,8 @@ def project(plan: Plan, runs: Sequence[Run], *, blocks: int = NATION, workers: i
         driver = _Line.through([(run["blocks"], _beside_steps(run["details"][stage])) for run in runs])
         stages.append(_cost(stage, took, driver.at(blocks), workers))
     peaks = [_Line.through([(run["blocks"], run["details"][s]["peak_gb"]) for run in runs]) for s in largest["details"]]
+    amount = sum(geounits[level] * numbers[level] for level in plan.levels)
+    disk = _Line.through([(_numbers(run), run["disk_gb"]) for run in runs])
     return Projection(
         blocks=blocks,
         workers=workers,
@@ -168,7 +177,9 @@ def project(plan: Plan, runs: Sequence[Run], *, blocks: int = NATION, workers: i
         milliseconds_per_geounit=per_unit,
         worker_gb=max(peak.fixed for peak in peaks),
         in_memory_gb=max(peak.at(blocks) for peak in peaks),
-        disk_gb=_Line.through([(run["blocks"], run["disk_gb"]) for run in runs]).at(blocks),
+        disk_gb=disk.at(amount),
+        numbers=amount,
+        spine_gb=SPINE_BYTES * sum(geounits.values()) / 1e9,
         measured=tuple((int(run["blocks"]), float(run["cpu_seconds"])) for run in runs),
         extrapolated=tuple(_assumptions(plan, largest, blocks, like, weight)),
     )
@@ -203,6 +214,11 @@ class _Line:
         weight = 1.0 / np.maximum(took, 1e-3)
         (fixed, each), _ = nnls(np.column_stack([weight, weight * size]), weight * took)
         return cls(float(fixed), float(each))
+
+
+def _numbers(run: Run) -> int:
+    """Noisy numbers of a measured run."""
+    return sum(units * run["numbers_per_geounit"][level] for level, units in run["geounits"].items())
 
 
 def _beside_steps(detail: Mapping[str, Any]) -> float:

@@ -17,13 +17,13 @@ from typing import Any
 from das.bench.process_tree import ProcessTree
 from das.demo.starter import write_demo
 from das.plan.load import load
-from das.plan.plan import numbers_per_unit
+from das.plan.plan import Plan, numbers_per_unit
 from das.runner import StageTime, find_runner
 from das.storage.layout import Layout
 from das.storage.shards import families
 from geography import Spine
 
-__all__ = ["rows"]
+__all__ = ["measured_run", "rows"]
 
 BLOCKS = 25_000
 PEOPLE_PER_BLOCK = 40
@@ -49,28 +49,31 @@ def rows(*, blocks: int = BLOCKS, options: Sequence[str] = ()) -> dict[str, Any]
         out = Path(folder) / "out"
         people = PEOPLE_PER_BLOCK * blocks
         plan = load(write_demo(out, blocks=blocks, people=people))
-        load_before = os.getloadavg()[0]
-        workers = _workers(options)
-        with ProcessTree(followed=workers > 1) as tree:  # workers end with each stage; a thread forbids to fork
-            recorder = _StageRecorder(workers, tree)
-            find_runner().run(plan, out, options=options, testing_key="das bench state", stopwatch=recorder.ended)
-        release = Layout(out).release
-        spine = Spine.load(release.facts / "spine.parquet")
-        disk = sum(path.stat().st_size for path in release.path.rglob("*") if path.is_file())
+        return {"blocks": blocks, "people": people} | measured_run(plan, out, options, "das bench state")
+
+
+def measured_run(plan: Plan, out: Path, options: Sequence[str], testing_key: str) -> dict[str, Any]:
+    """Run a plan and return what it cost: time, memory and disk, by stage and step."""
+    load_before = os.getloadavg()[0]
+    workers = _workers(options)
+    with ProcessTree(followed=workers > 1) as tree:  # workers end with each stage; a thread forbids to fork
+        recorder = _StageRecorder(workers, tree)
+        find_runner().run(plan, out, options=options, testing_key=testing_key, stopwatch=recorder.ended)
+    release = Layout(out).release
+    spine = Spine.load(release.facts / "spine.parquet")
     seconds = sum(stage["seconds"] for stage in recorder.stages.values())
     return {
         "seconds": seconds,
         "peak_gb": max(stage["peak_gb"] for stage in recorder.stages.values()),
         "beam_share": sum(stage["beam_seconds"] for stage in recorder.stages.values()) / seconds,
-        "blocks": blocks,
         "cells": plan.schema.size,
         "stages": {name: stage["seconds"] for name, stage in recorder.stages.items()},
-        "people": people,
         "geounits": {level: spine.size(level) for level in spine.levels},
         "families": {level: len(families(spine, level)) - 1 for level in spine.levels},
         "numbers_per_geounit": {level: numbers_per_unit(plan.at(level)) for level in spine.levels},
         "cpu_seconds": sum(stage["cpu_seconds"] for stage in recorder.stages.values()),
-        "disk_gb": disk / GB,
+        "disk_gb": _bytes_below(release.path) / GB,
+        "confidential_gb": _bytes_below(Layout(out).confidential.path) / GB,
         "details": recorder.stages,
         "options": list(options),
         "workers": recorder.workers,
@@ -78,6 +81,10 @@ def rows(*, blocks: int = BLOCKS, options: Sequence[str] = ()) -> dict[str, Any]
         "cores": os.cpu_count(),
         "load_before": load_before,
     }
+
+
+def _bytes_below(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _workers(options: Sequence[str]) -> int:

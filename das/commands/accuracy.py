@@ -138,11 +138,16 @@ def compare_(
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Block counts of a real state (`accuracy`, `matched`, `coverage`): CSV with GEOID, pop_GROUP, vap_GROUP.",
 )
+@click.option(
+    "--share", type=click.FloatRange(0, 1, min_open=True), help="Part of the enumeration districts (for `1940`)."
+)
 @as_json
 @beam_options
-def bench(name: str, blocks: int | None, counts: Path | None, as_json: bool, beam: tuple[str, ...]) -> None:
+def bench(
+    name: str, blocks: int | None, counts: Path | None, share: float | None, as_json: bool, beam: tuple[str, ...]
+) -> None:
     """Measure this project against a peer, in one process and one run."""
-    found = measure_bench(name, blocks=blocks, counts=counts, options=beam)
+    found = measure_bench(name, blocks=blocks, counts=counts, share=share, options=beam)
     if as_json:
         print_json(found)
         return

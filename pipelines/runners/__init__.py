@@ -33,6 +33,7 @@ from pipelines.workers import process_pool
 from pipelines.workers.process_pool import PICKLER, ForkedEnvironment
 
 __all__ = [
+    "MULTI_PROCESS",
     "RunnerOptions",
     "cluster_of",
     "is_elsewhere",
@@ -59,6 +60,9 @@ class RunnerOptions(PipelineOptions):
         parser.add_argument("--execution_retry_delay", type=int, help="milliseconds before it does")
         parser.add_argument(
             "--trust-network", action="store_true", help="use a runner that is not in a private network"
+        )
+        parser.add_argument(
+            "--preflight_seconds", type=int, default=300, help="how long workers may take to answer before a run"
         )
         parser.add_argument("--das_lifetime_token", help=argparse.SUPPRESS)
         parser.add_argument("--das_confinement", help=argparse.SUPPRESS)

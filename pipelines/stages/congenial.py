@@ -34,7 +34,7 @@ from pipelines.elements.context import WorkerContext
 from pipelines.elements.kept import KeptElements, keeping
 from pipelines.stages.tabulate import AddUp, CarryUp, read_histogram
 from pipelines.workers.errors import reporting_errors
-from pipelines.workers.step_timer import timed
+from pipelines.workers.step_timer import count, timed
 
 __all__ = [
     "Congenial",
@@ -282,6 +282,7 @@ class DrawFamily(OfFamily):
             if coarsest is None:
                 coarsest = family.draw(weighed, counts_above(family, above), self.streams)
             drawn = family.refine(weighed, coarsest, self.streams)
+        count(f"families drawn, {self.level}")
         yield self.drawn(parent, drawn)
 
 

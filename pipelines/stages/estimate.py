@@ -35,7 +35,7 @@ from pipelines.elements.kept import remembered
 from pipelines.elements.linear_estimates import estimate_arrays, estimate_of, estimates_of_all
 from pipelines.elements.messages import Keyed, received_from_above, received_from_below, send_down, send_up
 from pipelines.workers.errors import reporting_errors
-from pipelines.workers.step_timer import timed
+from pipelines.workers.step_timer import count, timed
 
 __all__ = ["DownSweep"]
 
@@ -179,6 +179,7 @@ class EstimateShard(FamiliesOfShard):
                 if linear is not None:
                     best.append(linear if of_parent is None else update_from_parent(self.work.basis, linear, of_parent))
             estimates = estimate_families(problems, solver=settings.solver, passes=self.work.plan.passes(self.level))
+        count(f"families estimated, {self.level}", len(estimates))
         solved = _solved(list(zip(starts, estimates, strict=True)))
         return solved.with_arrays(estimate_arrays(estimates_of_all(best))) if best else solved
 
@@ -256,6 +257,7 @@ class WriteShard(beam.DoFn):
                 if not path.exists():
                     path.parent.mkdir(parents=True, exist_ok=True)
                     write_atomically(path, parquet_bytes(table()))
+        count(f"shards written, {self.level}")
         yield files[0].name
 
     def _diagnostics(self, solved: Arrays) -> pa.Table:

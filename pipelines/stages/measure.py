@@ -24,7 +24,7 @@ from das.storage.shards import Shard, parquet_bytes, parquet_of_row_groups
 from pipelines.elements.context import WorkerContext
 from pipelines.stages.tabulate import read_histogram
 from pipelines.workers.errors import reporting_errors
-from pipelines.workers.step_timer import timed
+from pipelines.workers.step_timer import count, timed
 
 __all__ = ["MeasureShard", "true_answers_of", "write_facts"]
 
@@ -71,6 +71,7 @@ class MeasureShard(beam.DoFn):
             pieces = shard.pieces(numbers_per_unit(plan.at(shard.level)))
             content = parquet_of_row_groups(measured(start, stop) for start, stop in pieces)
             write_atomically(path, content)
+        count(f"shards measured, {shard.level}")
         yield path.name
 
 

@@ -23,6 +23,7 @@ from das.storage.hardening import harden
 from pipelines.wall.confinement import Confinement
 from pipelines.workers import worker
 from pipelines.workers.lifetime import exit_when_run_ends
+from pipelines.workers.log import describe, open_log, say
 
 __all__ = ["confinement_of", "environment_of", "main", "token_of"]
 
@@ -94,7 +95,10 @@ def main() -> None:
         confinement, kind = confined
         confinement.enforce([kind])
     exit_when_run_ends(token_of(options))
+    open_log()
+    say(f"began; {describe()}; {'behind the wall' if confined else 'before the wall'}")
     worker.main(os.environ | environment)
+    say("ended")
 
 
 def _asked_by_another_process(arguments: Sequence[str]) -> dict[str, str]:

@@ -16,10 +16,13 @@ from apache_beam.metrics import Metrics, MetricsFilter
 from apache_beam.metrics.metric import MetricResults
 
 from das.runner import StepTime
+from pipelines.workers.log import place_of, say
 
-__all__ = ["counters_of", "steps_of", "timed"]
+__all__ = ["PROGRESS", "count", "counters_of", "steps_of", "timed"]
 
 NAMESPACE = "das.step_timer"
+PROGRESS = "das"
+"""The namespace of the counters that people watch on a runner's own page: how many shards and families are done."""
 KINDS = ("calls", "seconds", "cpu_seconds")
 NANO = 1e-9
 
@@ -42,6 +45,9 @@ def timed(name: Callable[[Any, Any], str]) -> Callable[[Process], Process]:
                     value = next(values)
                 except StopIteration:
                     break
+                except Exception as error:
+                    say(f"{name(self, element)}: {type(error).__name__} at {place_of(error.__traceback__)}")
+                    raise
                 finally:
                     seconds += perf_counter_ns() - begun
                     cpu += process_time_ns() - begun_cpu
@@ -54,9 +60,14 @@ def timed(name: Callable[[Any, Any], str]) -> Callable[[Process], Process]:
     return decorate
 
 
+def count(name: str, amount: int = 1) -> None:
+    """Count shards or families that are done; the geography decides how many there are, so the numbers are public."""
+    _counter(name, PROGRESS).inc(amount)
+
+
 @lru_cache(maxsize=1024)
-def _counter(name: str) -> Any:
-    return Metrics.counter(NAMESPACE, name)
+def _counter(name: str, namespace: str = NAMESPACE) -> Any:
+    return Metrics.counter(namespace, name)
 
 
 def counters_of(results: MetricResults, namespace: str) -> list[tuple[str, int]]:

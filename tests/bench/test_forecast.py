@@ -44,7 +44,7 @@ def a_run(blocks: int) -> dict[str, Any]:
         "numbers_per_geounit": {level: numbers_per_unit(PLAN.at(level)) for level in LEVELS},
         "details": {"estimate": detail},
         "cpu_seconds": cpu,
-        "disk_gb": 2e-5 * blocks,
+        "disk_gb": 4e-9 * sum(units * numbers_per_unit(PLAN.at(level)) for level, units in geounits.items()),
         "options": [],
     }
 
@@ -60,7 +60,9 @@ def test_a_straight_line_is_carried_on_exactly() -> None:
     assert stage.cpu_seconds == pytest.approx(law + DRIVER + 2.5, rel=1e-6)
     assert found.in_memory_gb == pytest.approx(0.525)
     assert found.worker_gb == pytest.approx(0.5)
-    assert found.disk_gb == pytest.approx(0.5)
+    assert found.numbers == sum(n * numbers_per_unit(PLAN.at(level)) for level, n in found.geounits.items())
+    assert found.disk_gb == pytest.approx(4e-9 * found.numbers)
+    assert found.spine_gb == pytest.approx(85e-9 * sum(found.geounits.values()))
     assert found.geounits["block"] == 25_000
     # The generated state of that size has this many, more or less: how many depends on its seed.
     for level, real in zip(LEVELS, GEOUNITS[25_000], strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
@@ -246,6 +248,55 @@ def test_workers_of_other_versions(tmp_path: Path) -> None:
     assert [problem.where for problem in problems] == ["worker on far", "worker on far"]
     assert problems[0].reason.startswith("has Python 3.12, and this machine 3.")
     assert "requirements.lock" in problems[1].remedy
+
+
+def test_workers_of_another_user_that_cannot_write_or_read(tmp_path: Path) -> None:
+    fit = {"host": "far", "sees": "True", "writes": "True", "unread": "", "uid": str(os.geteuid())}
+    assert list(preflight._unfit(preflight.versions() | fit, tmp_path)) == []
+    unfit = fit | {"writes": "False", "unread": "/data/people.csv", "uid": str(os.geteuid() + 1)}
+    writes, user, reads = preflight._unfit(preflight.versions() | unfit, tmp_path)
+    assert writes.reason == f"cannot write in the output folder {tmp_path}"
+    assert user.reason == f"runs as user {os.geteuid() + 1}, and das as user {os.geteuid()}"
+    assert reads.reason == "cannot read the input file /data/people.csv"
+
+
+def test_what_a_worker_reports_is_what_it_can_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[dict[str, str]] = []
+    counter = SimpleNamespace(inc=lambda: None)
+    monkeypatch.setattr(preflight.Metrics, "counter", lambda _, name: said.append(json.loads(name)) or counter)
+    (tmp_path / "probe").touch()
+    (tmp_path / "input.csv").touch()
+    for out, inputs in ((tmp_path, ["input.csv"]), (tmp_path / "none", ["input.csv", "other.csv"])):
+        list(preflight.ReportWorker(str(out), "probe", [str(tmp_path / name) for name in inputs]).process(0))
+    here, there = said
+    assert (here["sees"], here["writes"], here["unread"]) == ("True", "True", "")
+    assert (there["sees"], there["writes"], there["unread"]) == ("False", "False", str(tmp_path / "other.csv"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["input.csv", "probe"], "nothing is left behind"
+
+
+def test_the_small_job_is_given_as_long_as_was_asked(
+    starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[int] = []
+
+    class Endless:
+        def run(self) -> Endless:
+            return self
+
+        def wait_until_finish(self, duration: int) -> str:
+            given.append(duration)
+            return "RUNNING"
+
+        def cancel(self) -> None:
+            given.append(0)
+
+        def __or__(self, _: object) -> Endless:
+            return self
+
+    monkeypatch.setattr(preflight.beam, "Pipeline", lambda **_: Endless())
+    with pytest.raises(UsageError, match=r"within 7 s; .* --preflight_seconds=N"):
+        das.run(das.load(starter), out=tmp_path / "out", options=[*EMBEDDED, "--preflight_seconds=7"])
+    assert given == [7000, 0]
 
 
 def test_a_runner_that_fails_the_small_job(starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

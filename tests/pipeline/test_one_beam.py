@@ -10,22 +10,36 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 import das
 from das.errors import UsageError
-from pipelines.runners import jars
+from pipelines.runners import jars, preflight
 from pipelines.runners.cluster import JOB_SERVER, Cluster
 from pipelines.runners.clusters import CLUSTERS
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_pin_the_job_server_and_what_is_installed_agree() -> None:
+def test_the_lock_has_the_beam_of_the_job_servers_and_the_range_begins_with_it() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    (pin,) = (needed for needed in project["dependencies"] if needed.startswith("apache-beam"))
-    assert pin == f"apache-beam=={jars.BEAM}"
-    assert version("apache-beam") == jars.BEAM
+    (needed,) = (each for each in project["dependencies"] if each.startswith("apache-beam"))
+    range_of = SpecifierSet(needed.removeprefix("apache-beam"))
+    assert jars.BEAM in range_of
+    assert "2.61.0" not in range_of
+    assert version("apache-beam") in range_of
     assert f"apache-beam=={jars.BEAM} " in (ROOT / "requirements.lock").read_text()
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_a_newer_beam_is_refused_for_a_cluster_before_anything_is_charged(
+    name: str, starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "version", lambda package: "2.77.0" if package == "apache-beam" else "0")
+    reason = rf"apache-beam: is 2.77.0 here, and the clusters' job servers are of {jars.BEAM}; install .*=multi-process"
+    with pytest.raises(UsageError, match=reason):
+        das.run(das.load(starter), out=tmp_path / "out", options=[f"--runner={name}", "--job_endpoint=localhost:1"])
+    assert not (starter.parent / "ledger.sqlite").exists()
 
 
 @pytest.fixture(params=CLUSTERS.values(), ids=CLUSTERS)
