@@ -16,7 +16,6 @@ from fractions import Fraction
 from typing import Literal
 
 import numpy as np
-from scipy.optimize import linprog
 
 from das.accounting.conversion import mu_of_pure_upper, rho_of_pure_upper
 from das.errors import ConfigError, Problem
@@ -130,6 +129,8 @@ class KNormEvent:
         if columns.shape[0] != len(change):
             return NotSupported(f"{_name(self)}: a K-norm needs the whole answer of {columns.shape[0]} cells")
         both = np.hstack([columns, -columns])
+        from scipy.optimize import linprog  # half of the time to import this module
+
         solution = linprog(np.ones(both.shape[1]), A_eq=both, b_eq=np.array(change), method="highs")
         if solution.status == 2:
             return math.inf

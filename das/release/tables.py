@@ -52,6 +52,8 @@ def table_of_intervals(
     >>> numbers = {name: np.array([[5.0, 4.0]]) for name in ("count", "estimate", "std_dev", "low", "high")}
     >>> table_of_intervals(sex, ["01"], numbers).to_pylist()[1]
     {'GEOID': '01', 'sex': 'm', 'count': 4, 'estimate': 4.0, 'std_dev': 4.0, 'low': 4.0, 'high': 4.0}
+    >>> table_of_intervals(sex, ["01"], numbers, notes=["kept as published"])["note"].to_pylist()
+    ['kept as published', 'kept as published']
     """
     labels = list(query.labels())
     columns: dict[str, pa.Array] = {"GEOID": pa.array(np.repeat(np.asarray(codes, np.str_), query.size).tolist())}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import das.estimation as estimation
+import das.estimation.families as estimation
 import das.estimation.solvers.first_order as first_order
 import das.estimation.solvers.first_order.groups as groups
 from das.estimation import estimate_family

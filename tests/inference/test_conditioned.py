@@ -14,7 +14,7 @@ from das.errors import UsageError
 from das.inference.intervals import conditioned
 from das.inference.intervals.conditioned import TreeOfRelease, posterior_draws, shortest_limits
 from das.inference.intervals.public_files import PublicFiles
-from das.noise import DiscreteGaussian
+from das.noise import DiscreteGaussian, RunKey
 from das.plan.tree_of_counts import tree_of
 
 TOTAL = 9
@@ -105,8 +105,31 @@ def test_a_conforming_release_answers_from_the_posterior(release: das.Release, m
     with pytest.raises(UsageError, match=r"a ratio.*drawn to conform"):
         release.query(over={})
     monkeypatch.setattr(conditioned, "LARGEST_PART", 20)
-    with pytest.raises(UsageError, match=r"the posterior of .* counts is needed at once"):
+    with pytest.raises(
+        UsageError, match=r"needs the posterior of .* coupled counts.*no village can be asked about.*das simulate"
+    ):
         release.query(area="village:N11")
+
+
+@pytest.mark.slow
+def test_a_flat_prior_does_not_hold_the_total_of_mostly_empty_cells() -> None:
+    """Two cells of ten people and eighteen empty ones: why large trees are refused. In a full table it holds it."""
+    held = {}
+    for name, cells in (("sparse", [10, 10, *[0] * 18]), ("full", [10] * 20)):
+        tree = Tree.star(20, DiscreteGaussian(9), total_noise=DiscreteGaussian(4))
+        inside = 0
+        for run in range(20):
+            key = RunKey.for_testing(f"{name} {run}").streams(b"")
+            published, again = (key.bundle([("tree", "", each, "draw")]) for each in ("published", "posterior"))
+            drawn = tree.draw(tree.draw(cells, published, 1).counts[0, tree.leaves], again, 250).counts
+            logs = -np.array([tree.log_normalizer(table) for table in drawn[:, tree.leaves]])
+            weight = np.exp(logs - logs.max())
+            chosen = np.random.default_rng(run).choice(250, 250, p=weight / weight.sum())
+            low, high = shortest_limits(drawn[chosen, :1].astype(float), 0.95)
+            inside += bool(low[0] <= sum(cells) <= high[0])
+        held[name] = inside
+    assert held["sparse"] <= 16
+    assert held["full"] >= 17
 
 
 def test_too_few_effective_draws_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,11 @@ The tree falls into parts that have nothing to do with each other: what lies und
 that is known exactly. Only the parts that a question is about are drawn.
 
 Such an interval holds the truth with the stated probability on average over the prior, and not for each true table: a
-flat prior expects few empty cells, so the sum of many cells that are all empty lies below its interval.
+flat prior expects few empty cells, so the sum of many cells that are all empty lies below its interval. That is why
+large parts are refused. Weights 1 / Z(x) of a thousand draws leave no effective ones there; a chain that needs no
+weights could be run instead (exchange algorithm, Murray, Ghahramani and MacKay 2006), but it would have the same
+posterior, and in a table of which nine cells in ten are empty 95 % intervals of it hold the true total four to seven
+times in ten (``tests/inference/test_conditioned.py``). What large parts need first is a prior for empty cells.
 """
 
 from __future__ import annotations
@@ -171,6 +175,7 @@ def conditioned_answer(files: PublicFiles, question: Question, asked: Asked, pla
     tree = TreeOfRelease.of(files)
     weights = _weights(files, tree, asked, places)
     used = np.flatnonzero(weights.any(axis=0))
+    _require_small_parts(files, tree, used)
     draws, effective = posterior_draws(tree, used, files.plan.digest)
     numbers = draws @ weights[:, used].T  # draws x (places answers)
     published = weights[:, used] @ tree.published[used]
@@ -191,6 +196,29 @@ def conditioned_answer(files: PublicFiles, question: Question, asked: Asked, pla
         confidence=question.confidence,
         interval=how,
         notes=("these hold the truth on average over a flat prior: sums of many empty cells lie below their interval",),
+    )
+
+
+def _require_small_parts(files: PublicFiles, tree: TreeOfRelease, nodes: Indices) -> None:
+    """Refuse a question that needs a large part, and name what can be asked of this release."""
+    sizes = np.bincount(tree.part_of, minlength=len(tree.parent)) + 1
+    size = int(sizes[tree.part_of[nodes]].max(initial=0))
+    if size <= LARGEST_PART:
+        return
+    leaves = np.flatnonzero(tree.leaf_unit >= 0)
+    large = sizes[tree.part_of[leaves]] > LARGEST_PART
+    small = np.setdiff1d(tree.leaf_unit[leaves[~large]], tree.leaf_unit[leaves[large]])
+    level, all_units = files.plan.levels[-1], len(files.spine.leaves)
+    which = f"{len(small):,} of {all_units:,} {level}s" if len(small) else f"no {level}"
+    example = f", for example --area {level}:{files.spine.geocodes(level)[small[0]]}" if len(small) else ""
+    raise UsageError(
+        Problem(
+            "intervals",
+            f"this question needs the posterior of {size:,} coupled counts at once, and up to {LARGEST_PART:,} are "
+            "drawn: of more, most of them empty, intervals under a flat prior hold the truth less often than they say",
+            f"of this release {which} can be asked about{example}; for the errors of all levels use `das simulate` "
+            "or `das compare` with its config; counts that are published exactly cut the tree into smaller parts",
+        )
     )
 
 
