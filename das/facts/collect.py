@@ -20,6 +20,7 @@ from das.facts.published import is_release, released_answers
 from das.facts.splitting import Upsweep, sweep_up
 from das.plan.constraint import Bound, Published
 from das.plan.plan import Plan
+from das.schema.column_names import answer_columns
 from das.schema.limits import NO_LIMIT
 from das.schema.query import Query, answer_names
 from geography import Spine, column_names, read_text_columns
@@ -179,9 +180,11 @@ def _disobedience(bound: Bound, values: NDArray[np.int64], truth: NDArray[np.int
 def _bound_values(plan: Plan, bound: Bound, spine: Spine, problems: list[Problem]) -> NDArray[np.int64]:
     """Read a bound's file: a row per geounit, a column per answer."""
     path = plan.folder / bound.source
-    names = answer_names(bound.query)
-    values = np.zeros((spine.size(bound.level), bound.query.size), dtype=np.int64)
     known = column_names(path)
+    # A table of an earlier release spells an answer's labels as its columns do.
+    spelt = zip(answer_names(bound.query), answer_columns(bound.query), strict=True)
+    names = [name if name in known else column for name, column in spelt]
+    values = np.zeros((spine.size(bound.level), bound.query.size), dtype=np.int64)
     columns = [name for name in names if name in known]
     unnamed = [i for i, name in enumerate(names) if name not in known]
     if bound.sense == "<=":
@@ -189,7 +192,9 @@ def _bound_values(plan: Plan, bound: Bound, spine: Spine, problems: list[Problem
     if not columns:
         problems.append(
             Problem(
-                bound.source, f"has no column named for an answer of {bound.query.name!r}", nearest(names[0], known)
+                bound.source,
+                f"has no column named for an answer of {bound.query.name!r}",
+                nearest(answer_names(bound.query)[0], known),
             )
         )
         return values
