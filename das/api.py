@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,11 @@ class Release:
     def __repr__(self) -> str:
         manifest = self.manifest
         return f"Release {manifest['release']!r} of plan {manifest['plan_digest'][:16]} in {self.folder.path}"
+
+    def _repr_html_(self) -> str:
+        from das.release.contents import contents_of
+
+        return f"<pre>{escape(contents_of(self.folder).text())}</pre>"
 
     @cached_property
     def statement(self) -> dict[str, Any]:
