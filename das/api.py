@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from das.plan.load import load
 from das.plan.plan import Plan
 from das.report.findings import Findings
 from das.runner import find_runner
+from das.schema.schema import SchemaError
 from das.storage.layout import Layout, ReleaseFolder
 from geography.problem_list import nearest
 
@@ -38,6 +40,11 @@ class Release:
         manifest = self.manifest
         return f"Release {manifest['release']!r} of plan {manifest['plan_digest'][:16]} in {self.folder.path}"
 
+    def _repr_html_(self) -> str:
+        from das.release.contents import contents_of
+
+        return f"<pre>{escape(contents_of(self.folder).text())}</pre>"
+
     @cached_property
     def statement(self) -> dict[str, Any]:
         """The privacy statement, ``privacy.json``."""
@@ -54,21 +61,41 @@ class Release:
         return load(self.folder.config)
 
     def measurements(self, level: str) -> pd.DataFrame:
-        """Noisy measurements of one level."""
-        return _frame(self.folder.measurements / f"{level}.parquet")
+        """Noisy measurements of one level; here as below without the placeholders of branches that skip it."""
+        return self._real(self.folder.measurements, level)
 
     def estimates(self, level: str) -> pd.DataFrame:
         """Best linear unbiased estimates of one level, with the standard deviation of each answer."""
-        return _frame(self.folder.estimates / f"{level}.parquet")
+        return self._real(self.folder.estimates, level)
 
     def counts(self, level: str) -> pd.DataFrame:
         """Protected counts of one level; cells not listed are zero."""
-        return _frame(self.folder.counts / f"{level}.parquet")
+        return self._real(self.folder.counts, level)
 
-    def table(self, place: str, query: str) -> pd.DataFrame:
-        """Read a published table by level or area and query."""
-        slug = query.replace(" * ", "-by-").replace(" ", "_")
-        return _frame(self.folder.tables / f"{place}-{slug}.parquet").set_index("GEOID")
+    def _real(self, folder: Path, level: str) -> pd.DataFrame:
+        frame = _frame(folder / f"{level}.parquet")
+        if "geocode" not in frame:
+            return frame
+        spine = _frame(self.folder.facts / "spine.parquet")
+        codes = spine["geocode"][(spine["level"] == level) & spine["real"]]
+        return frame[frame["geocode"].isin(codes)].reset_index(drop=True)
+
+    def table(self, place: str, query: str, *, intervals: bool = False) -> pd.DataFrame:
+        """Read a published table by level or kind of area and query; ``intervals`` reads the file beside it.
+
+        Codes of places are text and the index.
+        """
+        from das.release.table_tasks import INTERVALS, TableTask
+
+        try:
+            name = TableTask(place, query).file_name(self.plan)
+        except SchemaError as error:
+            raise UsageError(Problem("query", str(error))) from None
+        return _frame(self.folder.tables / f"{name}{INTERVALS if intervals else ''}.parquet").set_index("GEOID")
+
+    def records(self) -> pd.DataFrame:
+        """Protected records: one row each, and no row is a person."""
+        return _frame(self.folder.microdata / "records.parquet")
 
     def query(
         self,
@@ -293,6 +320,6 @@ def _frame(path: Path) -> pd.DataFrame:
 
     if not path.exists():
         places = sorted(each.stem for each in path.parent.glob(f"*{path.suffix}"))
-        remedy = nearest(path.stem, places) if places else "this method of estimation writes no such files"
+        remedy = nearest(path.stem, places) if places else "its config or its method of estimation writes no such files"
         raise UsageError(Problem(path.stem, f"is not in {path.parent.name}/ of this release", remedy))
     return pd.read_parquet(path)

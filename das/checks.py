@@ -13,7 +13,7 @@ from das.errors import BudgetError, InfeasibleError, InputError, Problem, Proble
 from das.exact import digest_of_input
 from das.facts.collect import TrueAnswers, facts_of
 from das.facts.vacuous import refuse_vacuous_facts, refuse_vacuous_plan
-from das.plan.geography import areas_of, spine_of
+from das.plan.geography import areas_of, names_of, spine_of
 from das.plan.method_accuracy import accuracy_text
 from das.plan.plan import Plan
 from das.plan.tree_of_counts import tree_of
@@ -52,10 +52,11 @@ def check(plan: Plan) -> dict[str, Any]:
     except ProblemsFound as error:
         problems += error.problems
     if spine is not None:
-        try:
-            areas_of(plan, spine)
-        except ProblemsFound as error:
-            problems += error.problems
+        for read_more in (areas_of, names_of):
+            try:
+                read_more(plan, spine)
+            except ProblemsFound as error:
+                problems += error.problems
         refuse_vacuous_plan(plan, spine)
         try:
             facts_of(plan, spine, None)

@@ -85,7 +85,7 @@ def from_wide(
     Spine(state 1, county 2)
     """
     if nested:
-        paths = _nest(paths)
+        paths = nest(paths)
     claims, deepest = _wide_claims(paths, tuple(levels), source)
     filled, real = ragged.fill(paths)
     problems = [
@@ -161,7 +161,8 @@ def _require_clean(columns: dict[str, Codes], source: Source) -> None:
         raise ProblemsFound(problems)
 
 
-def _nest(paths: Sequence[Codes]) -> list[Codes]:
+def nest(paths: Sequence[Codes]) -> list[Codes]:
+    """Return whole geocodes from codes that are unique only within the parent."""
     nested: list[Codes] = []
     above: Codes = np.zeros(len(paths[0]), dtype="<U1")
     for column in paths:

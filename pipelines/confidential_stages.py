@@ -14,7 +14,7 @@ from das.errors import ConfigError, Problem, UsageError, WindowsTooNarrow
 from das.exact import digest_of, digest_of_input
 from das.facts.collect import facts_of
 from das.facts.vacuous import refuse_vacuous_facts, refuse_vacuous_plan
-from das.plan.geography import spine_of
+from das.plan.geography import names_of, spine_of
 from das.plan.plan import Plan
 from das.plan.tree_of_counts import tree_of
 from das.records.read import chunks, fingerprints, input_files
@@ -57,6 +57,7 @@ class ConfidentialStages(StageRunner):
         files = input_files(self.plan)
         pieces = chunks(self.plan)
         spine = spine_of(self.plan)
+        names_of(self.plan, spine)  # what is wrong with them is said before anything is spent
         refuse_vacuous_plan(self.plan, spine)
         prints = fingerprints(files)
         how = self.plan.settings.input.model_dump(mode="json", exclude={"budget", "data", "ledger"})

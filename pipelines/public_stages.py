@@ -21,6 +21,7 @@ from das.plan.plan import Plan
 from das.release.estimates import LABELS, table_of_labels
 from das.release.finish import is_finished, write_statement
 from das.release.manifest import versions
+from das.release.table_tasks import INTERVALS, table_tasks
 from das.runner import Progress, StageTime, Stopwatch
 from das.storage.files import sha256_file
 from das.storage.layout import ReleaseFolder
@@ -32,7 +33,7 @@ from pipelines.runners import is_multi_process
 from pipelines.runners.preflight import beam_silenced
 from pipelines.stage_runner import PUBLIC, StageRunner, require_unchanged, require_written
 from pipelines.stages.estimate import DownSweep
-from pipelines.stages.publish import PublishRecords, PublishTable, table_tasks, write_area_members
+from pipelines.stages.publish import PublishRecords, PublishTable, join_records, write_area_members
 from pipelines.wall.confinement import KINDS, Confinement, Wall, weakest
 from pipelines.workers import process_pool
 from pipelines.workers.forking import ForkServer
@@ -146,11 +147,21 @@ class PublicStages(StageRunner):
             raise UsageError(Problem(str(release.path.parent), "holds no counts", "run `das estimate` first"))
         settings = self.plan.settings
         areas = [[a.model_dump(), sha256_file(self.plan.folder / a.file)] for a in settings.geography.areas]
+        named = [level.names for level in settings.geography.levels]
+        source = str(settings.geography.units or settings.geography.crosswalk)
+        names = [named, sha256_file(self.plan.folder / source)] if any(named) else []
         how = settings.output.model_dump(mode="json")
         estimated = (committed(release.estimates) or {}).get("files")  # what intervals come from
         information = settings.estimate.information
         key = digest_of(
-            {"counts": counted["files"], "estimates": estimated, "information": information, "areas": areas, "how": how}
+            {
+                "counts": counted["files"],
+                "estimates": estimated,
+                "information": information,
+                "areas": areas,
+                "names": names,
+                "how": how,
+            }
         )
         if self.happened(release.tables, key) and self.happened(release.microdata, key):
             return
@@ -177,13 +188,14 @@ class PublicStages(StageRunner):
                     _ = spread | f"write {name}" >> beam.ParDo(step)
 
             self.execute("publish", (tables.partial, microdata.partial), build, shards=len(tasks) + len(leaves))
-            names = [task.file_name(self.plan) for task in tasks]
-            names += [
-                f"{task.file_name(self.plan)}_intervals"
+            files = [task.file_name(self.plan) for task in tasks]
+            files += [
+                f"{task.file_name(self.plan)}{INTERVALS}"
                 for task in tasks
                 if task.has_intervals(self.plan, tabulating.spine)
             ]
-            require_written([tables.partial / f"{name}.parquet" for name in names])
+            require_written([tables.partial / f"{name}.parquet" for name in files])
+            join_records(self.plan, microdata.partial, leaves, seeded=self.seeded)
             microdata.commit({"stage": "microdata", "key": key})
             tables.commit({"stage": "tables", "key": key, "wall": self.wall.to_json()})
 

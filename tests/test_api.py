@@ -52,6 +52,11 @@ def test_account_says_what_the_command_says(config: Path) -> None:
 
 def test_a_release_says_what_it_is(release: das.Release) -> None:
     assert repr(release) == f"Release 'example' of plan {release.plan.digest[:16]} in {release.folder.path}"
+    assert "district-total.parquet" in release._repr_html_()
+    assert release.query()._repr_html_().startswith("<pre>total; 95 % intervals")
+    digest = release.plan.digest[:16]
+    assert repr(release.plan) == f"Plan 'example': pure, budget 2, 9 measurements at 3 levels; digest {digest}"
+    assert release.plan._repr_html_().startswith("<pre>")
 
 
 def test_a_level_that_is_not_there_is_named_with_the_nearest_one(release: das.Release) -> None:

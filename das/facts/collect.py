@@ -7,7 +7,7 @@ so that its counts can be split among its children.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from das.facts.published import is_release, released_answers
 from das.facts.splitting import Upsweep, sweep_up
 from das.plan.constraint import Bound, Published
 from das.plan.plan import Plan
+from das.schema.column_names import answer_columns
 from das.schema.limits import NO_LIMIT
 from das.schema.query import Query, answer_names
 from geography import Spine, column_names, read_text_columns
@@ -113,7 +114,7 @@ def _declared(plan: Plan, spine: Spine, true_answers: TrueAnswers | None) -> tup
             problems += error.problems
             continue
         if true_answers is not None and len(problems) == before:
-            problems += _disobedience(bound, values, true_answers(bound.level, bound.query), spine)
+            problems += _disobedience(bound, values, true_answers(bound.level, bound.query))
         found.append(Declared(bound.level, Fact(bound.query, bound.sense, values), bound.source))
     for published in plan.published:
         try:
@@ -153,35 +154,24 @@ def _beside(fact: Fact, found: dict[tuple[str, Sign], Fact]) -> tuple[Fact, ...]
     return Fact(fact.query, ">=", at_least), Fact(fact.query, "<=", fact.values)
 
 
-def _problems_at(where: NDArray[np.bool_], level: str, spine: Spine, query: Query, reason: str) -> Iterator[Problem]:
-    if not where.any():
-        return
-    names = answer_names(query)
-    found = np.argwhere(where)
-    geocodes = spine.geocodes(level)
-    yield from listed(
-        range(len(found)),
-        lambda i: Problem(
-            f"{level} {geocodes[found[i][0]]}, query {query.name!r}, answer {names[found[i][1]]!r}",
-            reason,
-            "mend the source of the bound, or declare fewer facts",
-        ),
-        Source(f"query {query.name!r}"),
-    )
-
-
-def _disobedience(bound: Bound, values: NDArray[np.int64], truth: NDArray[np.int64], spine: Spine) -> list[Problem]:
-    broken = truth < values if bound.sense == ">=" else truth > values
+def _disobedience(bound: Bound, values: NDArray[np.int64], truth: NDArray[np.int64]) -> list[Problem]:
+    """Say that the data break a bound, and not where: that a place has more people than a limit is about them."""
+    if not (truth < values if bound.sense == ">=" else truth > values).any():
+        return []
+    where = f"query {bound.query.name!r} at level {bound.level!r}"
     reason = f"the data do not obey the declared bound {bound.sense} {bound.source}"
-    return list(_problems_at(broken, bound.level, spine, bound.query, reason))
+    remedy = "mend the source of the bound, or declare fewer facts; where they differ, only the records themselves say"
+    return [Problem(where, reason, remedy)]
 
 
 def _bound_values(plan: Plan, bound: Bound, spine: Spine, problems: list[Problem]) -> NDArray[np.int64]:
     """Read a bound's file: a row per geounit, a column per answer."""
     path = plan.folder / bound.source
-    names = answer_names(bound.query)
-    values = np.zeros((spine.size(bound.level), bound.query.size), dtype=np.int64)
     known = column_names(path)
+    # A table of an earlier release spells an answer's labels as its columns do.
+    spelt = zip(answer_names(bound.query), answer_columns(bound.query), strict=True)
+    names = [name if name in known else column for name, column in spelt]
+    values = np.zeros((spine.size(bound.level), bound.query.size), dtype=np.int64)
     columns = [name for name in names if name in known]
     unnamed = [i for i, name in enumerate(names) if name not in known]
     if bound.sense == "<=":
@@ -189,7 +179,9 @@ def _bound_values(plan: Plan, bound: Bound, spine: Spine, problems: list[Problem
     if not columns:
         problems.append(
             Problem(
-                bound.source, f"has no column named for an answer of {bound.query.name!r}", nearest(names[0], known)
+                bound.source,
+                f"has no column named for an answer of {bound.query.name!r}",
+                nearest(answer_names(bound.query)[0], known),
             )
         )
         return values

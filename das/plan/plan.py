@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,13 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """Describe the plan for machines: ``das plan --json``."""
         return describe.plan_json(self)
+
+    def __repr__(self) -> str:
+        measured = f"{len(self.measurements)} measurements at {len(self.levels)} levels"
+        return f"Plan {self.name!r}: {self.framework}, budget {self.budget}, {measured}; digest {self.digest[:16]}"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(self.explain())}</pre>"
 
     def explain(self) -> str:
         """Describe the plan for people: ``das plan``."""

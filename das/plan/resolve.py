@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import partial
 from itertools import combinations
@@ -22,6 +22,7 @@ from das.plan.settings import (
     SchemaSettings,
     StrategySettings,
 )
+from das.schema.column_names import file_part
 from das.schema.query import Neighbours, Query, parse_query
 from das.schema.schema import Attribute, Schema, SchemaError, StructuralZero
 from geography.problem_list import nearest
@@ -105,8 +106,10 @@ def resolve(sound: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
         problems.add("privacy.neighbours", reason, 'use neighbours = "replace", or publish nothing exactly')
     elif facts.bounds and "privacy" in sound and sound["privacy"].neighbours is Neighbours.ADD_REMOVE:
         _refuse_crossing(facts.bounds, levels, problems)
+    tables: list[Query | None] = [m.query for m in measurements]
     for index, name in enumerate(sound["output"].tables or () if "output" in sound else ()):
-        query(f"output.tables.{index + 1}", name)
+        tables.append(query(f"output.tables.{index + 1}", name))
+    _refuse_one_file(tables, problems)
     return {
         "schema": schema,
         "levels": levels,
@@ -115,6 +118,17 @@ def resolve(sound: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
         "bounds": tuple(facts.bounds),
         "published": tuple(facts.published),
     }
+
+
+def _refuse_one_file(tables: Iterable[Query | None], problems: Problems) -> None:
+    """Refuse queries whose tables would have one name, where signs and case do not count."""
+    found: dict[str, str] = {}
+    for query in tables:
+        if query is not None:
+            first = found.setdefault(file_part(query).lower(), query.name)
+            if first != query.name:
+                reason = f"tables of {first!r} and {query.name!r} would be one file"
+                problems.add("output.tables", reason, "rename an attribute or a recode")
 
 
 def _refuse_crossing(bounds: list[Bound], levels: tuple[str, ...], problems: Problems) -> None:

@@ -200,19 +200,24 @@ class InputSettings(Section):
 
 
 class LevelSettings(Section):
-    """One level of the spine: its name (its column, in a wide crosswalk) and the width of its part of a geocode."""
+    """One level of the spine: its name (its column, in a wide crosswalk) and the width of its part of a geocode.
+
+    ``names`` is the column, in the same file, of what its places are called.
+    """
 
     name: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")
     width: int | None = Field(default=None, ge=1, le=LONGEST_CODE)
+    names: str | None = None
 
 
 class AreaSettings(Section):
-    """One kind of area off the spine."""
+    """One kind of area off the spine; ``names`` is the column of what its areas are called."""
 
     name: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")
     file: FileName
     area: str = "area"
     geocode: str = "geocode"
+    names: str | None = None
 
 
 class GeographySettings(Section):
@@ -341,13 +346,15 @@ class OutputSettings(Section):
     """Which products to write; ``tables`` is a list of queries.
 
     ``intervals`` writes, beside each table, a file with the linear estimate and the 95 % interval of each count, where
-    there are linear estimates (``information = "full"``).
+    there are linear estimates (``information = "full"``). ``geoid`` says how a code stands in the CSV files of tables:
+    ``"plain"``; ``"quoted"``, all text in quotes; or ``"excel"``, as ``="01"``, which a spreadsheet keeps as text.
     """
 
     tables: TextList | None = None
     intervals: bool = True
     microdata: bool = True
     csv: bool = True
+    geoid: Literal["plain", "quoted", "excel"] = "plain"
 
 
 class Settings(Section):

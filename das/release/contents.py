@@ -12,10 +12,11 @@ import pyarrow.parquet as pq
 from das.errors import Problem, UsageError
 from das.storage.layout import ReleaseFolder
 
-__all__ = ["Contents", "PublishedFile", "contents_of"]
+__all__ = ["Contents", "PublishedFile", "contents_of", "published_files"]
 
 WHAT = {
     "tables": "counts keyed by GEOID, one file a place and query",
+    "tables/areas": "which leaves each area consists of",
     "microdata": "protected records, one row each",
     "measurements": "noisy answers as they were drawn, with their variances",
     "estimates": "best linear unbiased estimates, with standard deviations",
@@ -33,6 +34,7 @@ class PublishedFile:
     name: str
     rows: int
     columns: tuple[str, ...]
+    is_folder: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +49,19 @@ class Contents:
     def to_json(self) -> dict[str, Any]:
         """As plain data: ``das open --json``."""
         files = [asdict(file) | {"columns": list(file.columns)} for file in self.files]
+        for file in files:
+            del file["is_folder"]
         return {"release": self.name, "path": str(self.path), "finished": self.finished, "files": files}
 
     def text(self) -> str:
         """For people: what there is, and one way to read it in each of four tools."""
         when = f", finished {self.finished[:10]}" if self.finished else ""
-        lines = [f"{self.name}{when}", f"statement    {self.path / 'privacy.html'} (for machines: privacy.json)", ""]
+        lines = [
+            f"{self.name}{when}",
+            f"statement    {self.path / 'privacy.html'} (for machines: privacy.json)",
+            f"codebook     {self.path / 'datapackage.json'}: what each column means",
+            "",
+        ]
         for folder, what in WHAT.items():
             files = [file for file in self.files if file.folder == folder]
             if files:
@@ -62,24 +71,46 @@ class Contents:
         return "\n".join([*lines, "", *self._reading()])
 
     def _reading(self) -> list[str]:
+        lines: list[str] = []
         tables = [file.name for file in self.files if file.folder == "tables"]
-        if not tables:
-            return []
-        path = self.path / "tables" / tables[0]
-        return [
-            "Read a table (GEOID is text: its leading zeros matter)",
-            f'  pandas   pd.read_parquet("{path}")',
-            f'           pd.read_csv("{path.with_suffix(".csv")}", dtype={{"GEOID": str}})',
-            f'  R        arrow::read_parquet("{path}")',
-            f'           readr::read_csv("{path.with_suffix(".csv")}", col_types = readr::cols(GEOID = "c"))',
-            f"  DuckDB   SELECT * FROM '{path}'",
-            f'  Python   das.open("{self.path.parent}").table("PLACE", "QUERY")',
-        ]
+        if tables:
+            path = self.path / "tables" / tables[0]
+            text = path.with_suffix(".csv")
+            lines += ["Read a table (GEOID is text: its leading zeros matter)", f'  pandas   pd.read_parquet("{path}")']
+            if text.exists():
+                lines.append(f'           pd.read_csv("{text}", dtype={{"GEOID": str}})')
+            lines.append(f'  R        arrow::read_parquet("{path}")')
+            if text.exists():
+                lines.append(f'           readr::read_csv("{text}", col_types = readr::cols(GEOID = "c"))')
+            lines.append(f"  DuckDB   SELECT * FROM '{path}'")
+            lines.append(f'  Python   das.open("{self.path.parent}").table("PLACE", "QUERY")')
+        if any(file.folder == "microdata" for file in self.files):
+            text = self.path / "microdata" / "records.csv"
+            lines += ["Read the records", f'  pandas   pd.read_parquet("{text.with_suffix(".parquet")}")']
+            if text.exists():
+                lines.append(f'           pd.read_csv("{text}", sep="|", skiprows=1, dtype=str)')
+                lines.append(f'  R        readr::read_delim("{text}", delim = "|", skip = 1, col_types = "c")')
+        return [*lines, "All files as views of DuckDB", f"  cd {self.path} && duckdb -init duckdb.sql"]
 
 
 def _columns(columns: tuple[str, ...], listed: int = 4) -> str:
     more = f", ... ({len(columns)} columns)" if len(columns) > listed else ""
     return ", ".join(columns[:listed]) + more
+
+
+def published_files(release: ReleaseFolder) -> tuple[PublishedFile, ...]:
+    """List the Parquet files of a release; only their footers are read."""
+    found = []
+    for folder in WHAT:
+        for path in sorted((release.path / folder).glob("*.parquet")):
+            shards = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+            footers = [pq.ParquetFile(shard) for shard in shards]
+            rows = sum(footer.metadata.num_rows for footer in footers)
+            columns = tuple(footers[0].schema_arrow.names) if footers else ()
+            found.append(
+                PublishedFile(folder=folder, name=path.name, rows=rows, columns=columns, is_folder=path.is_dir())
+            )
+    return tuple(found)
 
 
 def contents_of(release: ReleaseFolder) -> Contents:
@@ -94,13 +125,5 @@ def contents_of(release: ReleaseFolder) -> Contents:
         reason, remedy = "holds no finished release", "name the folder that `das run --out` was given"
         raise UsageError(Problem(str(release.path.parent), reason, remedy))
     manifest = json.loads(release.manifest.read_bytes())
-    found = []
-    for folder in WHAT:
-        for path in sorted((release.path / folder).glob("*.parquet")):
-            shards = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
-            footers = [pq.ParquetFile(shard) for shard in shards]
-            rows = sum(footer.metadata.num_rows for footer in footers)
-            columns = tuple(footers[0].schema_arrow.names) if footers else ()
-            found.append(PublishedFile(folder=folder, name=path.name, rows=rows, columns=columns))
     name = json.loads(release.statement.read_bytes()).get("release", release.path.parent.name)
-    return Contents(path=release.path, name=name, finished=manifest.get("finished"), files=tuple(found))
+    return Contents(path=release.path, name=name, finished=manifest.get("finished"), files=published_files(release))

@@ -17,9 +17,11 @@ from das.plan.plan import Plan
 from das.promise.account import account
 from das.promise.statement import statement_of
 from das.release.audit import known_cells, measured_events, vacuity_of
+from das.release.codebook import data_package
 from das.release.conformance import conformance_problems
 from das.release.crossing import adjacency_of_facts
 from das.release.manifest import files_of, verify_release, versions
+from das.release.views import view_script
 from das.report.privacy import render_privacy
 from das.storage.files import json_bytes, sha256_file, unfinished, write_atomically
 from das.storage.layout import ReleaseFolder
@@ -52,7 +54,7 @@ def is_finished(plan: Plan, release: ReleaseFolder) -> bool:
 def write_statement(
     plan: Plan, release: ReleaseFolder, run: RunRecord, *, public_files: Sequence[Path], wall: Mapping[str, Any]
 ) -> None:
-    """Write ``config.toml``, ``privacy.json``, ``privacy.html`` and, last, ``manifest.json``.
+    """Write config, codebook, views, ``privacy.json``, ``privacy.html`` and, last, ``manifest.json``.
 
     Parameters
     ----------
@@ -69,7 +71,8 @@ def write_statement(
         The plan's account and the ledger's differ as rationals; nothing is then called a release.
     """
     release.manifest.unlink(missing_ok=True)
-    for path in (release.config, release.statement, release.report, release.manifest):
+    named = (release.config, release.codebook, release.views, release.statement, release.report, release.manifest)
+    for path in named:
         for left in unfinished(path):
             left.unlink()
     stages = [release.facts, release.counts, release.tables, release.microdata]
@@ -116,6 +119,8 @@ def write_statement(
     if broken:
         raise InfeasibleError(broken)
     write_atomically(release.config, to_toml(plan.settings).encode(), mode=PUBLIC_FILE)
+    write_atomically(release.codebook, json_bytes(data_package(plan, release)), mode=PUBLIC_FILE)
+    write_atomically(release.views, view_script(release).encode(), mode=PUBLIC_FILE)
     write_atomically(release.statement, json_bytes(statement), mode=PUBLIC_FILE)
     content = {
         "release": plan.name,

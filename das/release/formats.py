@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from das.plan.settings import OutputSettings
-from das.release.tables import csv_bytes
+from das.release.tables import csv_bytes, in_form
 
 __all__ = ["FORMATS", "Format", "Style", "TableWriter", "formats_of"]
 
@@ -21,6 +21,7 @@ class Style:
 
     delimiter: str = ","
     comment: str = ""
+    geoid: str = "plain"
 
 
 class TableWriter(Protocol):
@@ -68,7 +69,14 @@ class _Csv:
 
     def write(self, piece: pa.Table) -> None:
         comment = self._style.comment if self._is_first else ""
-        text = csv_bytes(piece, delimiter=self._style.delimiter, comment=comment, header=self._is_first)
+        style = self._style
+        text = csv_bytes(
+            in_form(piece, style.geoid),
+            delimiter=style.delimiter,
+            comment=comment,
+            header=self._is_first,
+            quoted=style.geoid == "quoted",
+        )
         self._file.write(text)
         self._is_first = False
 

@@ -14,13 +14,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from das.plan.plan import Plan
+from das.schema.column_names import label_columns
 from das.schema.counts import ProtectedCounts
 from das.schema.schema import Schema
 
-__all__ = ["LAYOUTS", "RecordLayout", "comment_of", "table_of_records"]
+__all__ = ["LAYOUTS", "RecordLayout", "codes_of", "comment_of", "table_of_records"]
 
 REDISTRICTING = {"hhgq": 8, "votingage": 2, "hispanic": 2, "cenrace": 63}
 CENSUS_LEVELS = ("state", "county", "tract", "block_group", "block")
+CENSUS_COLUMNS = ("TABBLKST", "TABBLKCOU", "TABTRACTCE", "TABBLKGRPCE", "TABBLK")
 HOUSEHOLD = 0
 
 
@@ -34,8 +36,16 @@ def comment_of(plan: Plan, *, seeded: bool) -> str:
 def table_of_records(plan: Plan, geocodes: NDArray[np.str_], counts: ProtectedCounts) -> pa.Table:
     """Repeat each cell as often as it is counted; ``counts.unit`` are positions in ``geocodes``."""
     unit, cell = np.repeat(counts.unit, counts.count), np.repeat(counts.cell, counts.count)
-    layout = next(layout for layout in LAYOUTS.values() if layout.is_for(plan.schema))
-    return pa.table(layout.columns(plan, geocodes, unit, plan.schema.labels_of(cell)))
+    return pa.table(_layout(plan).columns(plan, geocodes, unit, plan.schema.labels_of(cell)))
+
+
+def codes_of(plan: Plan) -> dict[str, tuple[str, dict[str, str]]]:
+    """Columns that hold an attribute: its name, and the label of each code."""
+    return _layout(plan).codes(plan)
+
+
+def _layout(plan: Plan) -> RecordLayout:
+    return next(layout for layout in LAYOUTS.values() if layout.is_for(plan.schema))
 
 
 def _by_attribute(
@@ -43,9 +53,18 @@ def _by_attribute(
 ) -> dict[str, pa.Array]:
     """A column per attribute, with its labels."""
     columns = _geography(plan, geocodes, unit)
-    for name, code in codes.items():
-        columns[name] = _coded(code, list(plan.schema.attribute(name).labels))
+    for column, (name, labels) in _labels(plan).items():
+        columns[column] = _coded(codes[name], list(labels))
     return columns
+
+
+def _labels(plan: Plan) -> dict[str, tuple[str, dict[str, str]]]:
+    attributes = plan.schema.attributes
+    columns = label_columns([attribute.name for attribute in attributes], list(CENSUS_COLUMNS))
+    return {
+        column: (attribute.name, {label: label for label in attribute.labels})
+        for column, attribute in zip(columns, attributes, strict=True)
+    }
 
 
 def _ppmf(
@@ -61,11 +80,20 @@ def _ppmf(
     columns |= _geography(plan, geocodes, unit)
     columns["EPNUM"] = pa.array(np.arange(n) - first + 1, pa.int64())
     columns["RTYPE"] = _coded((codes["hhgq"] != HOUSEHOLD).astype(np.int64), ["3", "5"])
-    columns["GQTYPE_PL"] = _coded(codes["hhgq"], [str(i) for i in range(8)])
-    columns["VOTING_AGE"] = _coded(codes["votingage"], ["1", "2"])
-    columns["CENHISP"] = _coded(codes["hispanic"], ["1", "2"])
-    columns["CENRACE"] = _coded(codes["cenrace"], [f"{i:02d}" for i in range(1, 64)])
-    return columns
+    return columns | {column: _coded(codes[name], list(known)) for column, (name, known) in _ppmf_codes(plan).items()}
+
+
+def _ppmf_codes(plan: Plan) -> dict[str, tuple[str, dict[str, str]]]:
+    codes = {
+        "GQTYPE_PL": ("hhgq", [str(i) for i in range(8)]),
+        "VOTING_AGE": ("votingage", ["1", "2"]),
+        "CENHISP": ("hispanic", ["1", "2"]),
+        "CENRACE": ("cenrace", [f"{i:02d}" for i in range(1, 64)]),
+    }
+    return {
+        column: (name, dict(zip(known, plan.schema.attribute(name).labels, strict=True)))
+        for column, (name, known) in codes.items()
+    }
 
 
 def _geography(plan: Plan, geocodes: NDArray[np.str_], unit: NDArray[np.int64]) -> dict[str, pa.Array]:
@@ -75,12 +103,12 @@ def _geography(plan: Plan, geocodes: NDArray[np.str_], unit: NDArray[np.int64]) 
         return {"GEOID": _coded(unit, geocodes.tolist())}
     widths = [level.width or 0 for level in levels]
     cuts = np.cumsum([0, *widths])
-    pieces = {"TABBLKST": 0, "TABBLKCOU": 1, "TABTRACTCE": 2, "TABBLKGRPCE": 3}
     out = {
-        name: _coded(unit, [code[cuts[i] : cuts[i + 1]] for code in geocodes.tolist()]) for name, i in pieces.items()
+        name: _coded(unit, [code[cuts[i] : cuts[i + 1]] for code in geocodes.tolist()])
+        for i, name in enumerate(CENSUS_COLUMNS[:-1])
     }
     # A published block number has four digits, of which the first is its block group.
-    out["TABBLK"] = _coded(unit, [code[-4:] for code in geocodes.tolist()])
+    out[CENSUS_COLUMNS[-1]] = _coded(unit, [code[-4:] for code in geocodes.tolist()])
     return out
 
 
@@ -94,12 +122,15 @@ class RecordLayout:
 
     is_for: Callable[[Schema], bool]
     columns: Callable[[Plan, NDArray[np.str_], NDArray[np.int64], dict[str, NDArray[np.int64]]], dict[str, pa.Array]]
+    codes: Callable[[Plan], dict[str, tuple[str, dict[str, str]]]]
 
 
 LAYOUTS: dict[str, RecordLayout] = {
     "ppmf": RecordLayout(
-        is_for=lambda schema: dict(zip(schema.names, schema.shape, strict=True)) == REDISTRICTING, columns=_ppmf
+        is_for=lambda schema: dict(zip(schema.names, schema.shape, strict=True)) == REDISTRICTING,
+        columns=_ppmf,
+        codes=_ppmf_codes,
     ),
-    "by attribute": RecordLayout(is_for=lambda schema: True, columns=_by_attribute),
+    "by attribute": RecordLayout(is_for=lambda schema: True, columns=_by_attribute, codes=_labels),
 }
 """Layouts by name; the first that is for a plan's schema is taken."""

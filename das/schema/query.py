@@ -77,11 +77,6 @@ class Query:
         """Attribute name to partition name, ``*`` where it is summed out: the columns of a noisy measurement file."""
         return {a.name: f.name for a, f in zip(self.schema.attributes, self.factors, strict=True)}
 
-    @property
-    def slug(self) -> str:
-        """The name as part of a file name."""
-        return self.name.replace(" * ", "-by-").replace(" ", "_")
-
     def labels(self) -> Iterator[tuple[str, ...]]:
         """Label of each answer in order, one part per attribute that is kept."""
         return product(*(f.labels for f in self.factors if not f.is_everything))

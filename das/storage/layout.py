@@ -68,6 +68,16 @@ class ReleaseFolder:
         return self.path / "microdata"
 
     @property
+    def codebook(self) -> Path:
+        """What every column of tables and records means, as a Frictionless data package."""
+        return self.path / "datapackage.json"
+
+    @property
+    def views(self) -> Path:
+        """A script that makes views of all files in DuckDB."""
+        return self.path / "duckdb.sql"
+
+    @property
     def config(self) -> Path:
         """The resolved config."""
         return self.path / "config.toml"

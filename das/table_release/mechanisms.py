@@ -59,6 +59,20 @@ class Promise:
             return f"rho {self.rho} of zCDP"
         return f"epsilon {self.epsilon}" + (f" at delta {self.delta}" if self.delta else ", pure")
 
+    def text_with(self, sampler_delta: float) -> str:
+        """The promise in a line, of a sampler that may differ from its law by this much.
+
+        Examples
+        --------
+        >>> Promise(None, Fraction(1), Fraction(0)).text_with(2.9e-30)
+        "epsilon 1 at delta 2.9e-30, the sampler's error"
+        >>> Promise(None, Fraction(1), Fraction(0)).text_with(0.0)
+        'epsilon 1, pure'
+        """
+        if self.rho is not None or self.delta or not sampler_delta:
+            return self.text
+        return f"epsilon {self.epsilon} at delta {sampler_delta:.1e}, the sampler's error"
+
     def pure(self) -> Fraction:
         """Return the largest epsilon on a grid whose pure promise implies this one."""
         if self.epsilon is not None:

@@ -136,7 +136,7 @@ def _statement(
         "plan_digest": release.digest,
         "facts_digest": table.facts_digest,
         "relation": {"unit": "record", "kind": "replace"},
-        "promise": promise.text,
+        "promise": promise.text_with(max(each["delta"] for each in account["effective"])),
         "charged": str(release.budget.amount),
         "framework": release.budget.framework,
         "condition": "given the public facts, which hold exactly and are not protected",

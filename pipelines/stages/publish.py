@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from das.inference.intervals.asked import ask
 from das.inference.intervals.estimates import Estimates
 from das.inference.intervals.public_files import PublicFiles
 from das.inference.intervals.query import level_intervals
-from das.plan.geography import areas_of
+from das.plan.geography import areas_of, names_of
 from das.plan.plan import Plan
 from das.release.formats import Format, Style, TableWriter, formats_of
 from das.release.microdata import comment_of, table_of_records
+from das.release.table_tasks import TableTask, table_queries
 from das.release.tables import table_of_answers, table_of_intervals
 from das.schema.counts import ProtectedCounts
 from das.schema.query import Query, parse_query
@@ -31,55 +33,14 @@ from pipelines.elements.context import WorkerContext
 from pipelines.workers.errors import reporting_errors
 from pipelines.workers.step_timer import timed
 
-__all__ = ["PublishRecords", "PublishTable", "TableTask", "table_queries", "table_tasks", "write_area_members"]
+__all__ = ["PublishRecords", "PublishTable", "join_records", "write_area_members"]
 
+RECORDS = "records"
+"""Name of the files of records, without their endings."""
 ROWS_AT_ONCE = 100_000
 """Rows of a table that are held at a time."""
-WIDEST_TABLE = 4096
-"""Columns of a table that is written without being asked for; the counts say the same, row by row."""
-LONGEST_INTERVALS = 500_000
-"""Rows of a file of intervals; `das query` answers for longer tables, and for everything that is not a table."""
 MOST_REMEMBERED = 20_000_000
 """Numbers of all tables of the leaves that a process remembers; a larger state reads its files once for each table."""
-
-
-@dataclass(frozen=True, slots=True)
-class TableTask:
-    """One query tabulated for one level or for one kind of area."""
-
-    place: str
-    query: str
-
-    def file_name(self, plan: Plan) -> str:
-        """Name of the table's files, without their endings."""
-        return f"{self.place}-{parse_query(plan.schema, self.query).slug}"
-
-    def has_intervals(self, plan: Plan, spine: Spine) -> bool:
-        """Whether a file of intervals stands beside the table; its name ends in ``_intervals``."""
-        settings = plan.settings
-        linear = plan.mechanism_stage.measures and settings.estimate.information == "full"
-        if not settings.output.intervals or not linear:
-            return False
-        places = spine.size(self.place) if self.place in plan.levels else len(areas_of(plan, spine)[self.place].codes)
-        return places * parse_query(plan.schema, self.query).size <= LONGEST_INTERVALS
-
-
-def table_queries(plan: Plan) -> list[Query]:
-    """The queries to tabulate: as configured, or all that were measured but the detailed and other long ones.
-
-    Where nothing else is measured, totals are what everybody asks for first.
-    """
-    names = plan.settings.output.tables
-    if names is None:
-        most = min(plan.schema.size, WIDEST_TABLE + 1)
-        names = tuple(dict.fromkeys(m.query.name for m in plan.measurements if m.query.size < most)) or ("total",)
-    return [parse_query(plan.schema, name) for name in names]
-
-
-def table_tasks(plan: Plan) -> list[TableTask]:
-    """Every table of the release."""
-    places = [*plan.levels, *(area.name for area in plan.settings.geography.areas)]
-    return [TableTask(place, query.name) for place in places for query in table_queries(plan)]
 
 
 class PublishTable(beam.DoFn):
@@ -94,17 +55,23 @@ class PublishTable(beam.DoFn):
         plan = self.work.plan
         name = task.file_name(plan)
         with reporting_errors(self.work.partial):
-            _write(self.work.partial, name, self._pieces(task), plan, Style())
+            style = Style(geoid=plan.settings.output.geoid)
+            _write(self.work.partial, name, self._pieces(task), plan, style)
             if task.has_intervals(plan, self.work.spine):
-                _write(self.work.partial, f"{name}_intervals", self._intervals(task), plan, Style())
+                _write(self.work.partial, f"{name}_intervals", self._intervals(task), plan, style)
         yield name
 
     def _intervals(self, task: TableTask) -> Iterator[pa.Table]:
-        plan = self.work.plan
-        areas = None if task.place in plan.levels else areas_of(plan, self.work.spine)[task.place]
-        known = _estimates(self.release, plan, self.work.spine)
+        plan, spine = self.work.plan, self.work.spine
+        areas = None if task.place in plan.levels else areas_of(plan, spine)[task.place]
+        known = _estimates(self.release, plan, spine)
         found = level_intervals(known, task.place, ask(plan.schema, task.query), areas)
-        yield table_of_intervals(parse_query(plan.schema, task.query), *found, notes=known.files.notes())
+        if areas is not None:
+            names = areas.names if _has_names(plan, task.place) else None
+        else:
+            names = names_of(plan, spine).get(task.place)
+            names = None if names is None else names[spine.real(task.place)]
+        yield table_of_intervals(parse_query(plan.schema, task.query), *found, names, notes=known.files.notes())
 
     def _pieces(self, task: TableTask) -> Iterator[pa.Table]:
         """The table's rows, not too many at a time."""
@@ -112,15 +79,17 @@ class PublishTable(beam.DoFn):
         query = parse_query(plan.schema, task.query)
         if task.place in plan.levels:
             geocodes, real = spine.geocodes(task.place), spine.real(task.place)
+            names = names_of(plan, spine).get(task.place)
             for here, answers in self._answers(task.place, query):
-                yield table_of_answers(query, geocodes[here][real[here]], answers[real[here]])
+                called = None if names is None else names[here][real[here]]
+                yield table_of_answers(query, geocodes[here][real[here]], answers[real[here]], called)
             return
         areas = areas_of(plan, spine)[task.place]
         members = areas.membership.tocsc().astype(np.int64)
         totals = np.zeros((len(areas.codes), query.size), dtype=np.int64)
         for here, answers in self._answers(plan.levels[-1], query):
             totals += members[:, here] @ answers
-        yield table_of_answers(query, areas.codes, totals)
+        yield table_of_answers(query, areas.codes, totals, areas.names if _has_names(plan, task.place) else None)
 
     def _answers(self, level: str, query: Query) -> Iterator[tuple[slice, NDArray[np.int64]]]:
         """Runs of a level's geounits and their answers."""
@@ -129,6 +98,10 @@ class PublishTable(beam.DoFn):
             counts = [read_counts(self.work.spine, level, shard.path(self.release.counts)) for shard in run]
             unit, cell, count = (np.concatenate([getattr(c, n) for c in counts]) for n in ("unit", "cell", "count"))
             yield here, ProtectedCounts(unit - here.start, cell, count).answers(query, here.stop - here.start)
+
+
+def _has_names(plan: Plan, kind: str) -> bool:
+    return any(area.names for area in plan.settings.geography.areas if area.name == kind)
 
 
 def write_area_members(plan: Plan, spine: Spine, folder: Path) -> None:
@@ -168,7 +141,7 @@ def _runs(shards: Sequence[Shard]) -> Iterator[list[Shard]]:
 
 
 class PublishRecords(beam.DoFn):
-    """Write the records of one shard of the leaves."""
+    """Write the records of one shard of the leaves; :func:`join_records` makes one file of several."""
 
     def __init__(self, work: WorkerContext, release: ReleaseFolder, *, seeded: bool) -> None:
         self.work, self.release, self.seeded = work, release, seeded
@@ -183,10 +156,37 @@ class PublishRecords(beam.DoFn):
             yield table_of_records(plan, spine.geocodes(shard.level)[shard.start : shard.stop], counts)
 
         with reporting_errors(self.work.partial):
-            name = "records" if shard.of == 1 else f"records-{shard.index:05d}-of-{shard.of:05d}"
-            style = Style(delimiter="|", comment=comment_of(plan, seeded=self.seeded))
-            _write(self.work.partial, name, records(), plan, style)
-        yield name
+            if shard.of == 1:
+                _write(self.work.partial, RECORDS, records(), plan, _record_style(plan, seeded=self.seeded))
+            elif not (part := _part(self.work.partial, shard)).exists():
+                part.parent.mkdir(exist_ok=True)
+                write_atomically(part, parquet_bytes(next(records())))
+        yield RECORDS
+
+
+def join_records(plan: Plan, folder: Path, shards: Sequence[Shard], *, seeded: bool) -> None:
+    """Make one file of the records of all shards, in every format, holding some shards at a time."""
+    if len(shards) < 2:
+        return
+
+    def pieces() -> Iterator[pa.Table]:
+        held: list[pa.Table] = []
+        for shard in shards:
+            held.append(pq.read_table(_part(folder, shard)))
+            if sum(piece.num_rows for piece in held) >= ROWS_AT_ONCE or shard is shards[-1]:
+                yield pa.concat_tables(held).combine_chunks()
+                held = []
+
+    _write(folder, RECORDS, pieces(), plan, _record_style(plan, seeded=seeded))
+    shutil.rmtree(_part(folder, shards[0]).parent)
+
+
+def _part(folder: Path, shard: Shard) -> Path:
+    return folder / "parts" / f"{shard.index:06d}.parquet"
+
+
+def _record_style(plan: Plan, *, seeded: bool) -> Style:
+    return Style(delimiter="|", comment=comment_of(plan, seeded=seeded))
 
 
 def _write(folder: Path, name: str, pieces: Iterable[pa.Table], plan: Plan, style: Style) -> None:

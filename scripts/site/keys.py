@@ -48,12 +48,14 @@ KEYS: dict[str, dict[str, str]] = {
     "geography.levels": {
         "name": "Name of the level; in a wide crosswalk, its column.",
         "width": "With `units`: how many characters of the geocode belong to the level.",
+        "names": "The column, in the same file, of what the level's places are called. Tables then have `NAME`.",
     },
     "geography.areas": {
         "name": "What kind of area it is, for example `catchment`.",
         "file": "A file with one row per leaf of each area.",
         "area": "The column of the area's code.",
         "geocode": "The column of the leaf's geocode.",
+        "names": "The column of what the area is called. Tables then have `NAME`.",
     },
     "schema": {
         "preset": "A preset that has the attributes.",
@@ -110,6 +112,7 @@ KEYS: dict[str, dict[str, str]] = {
         "intervals": "Write linear estimates and 95 % intervals beside each table.",
         "microdata": "Write protected records.",
         "csv": "Write .csv beside .parquet.",
+        "geoid": 'Codes in the .csv of tables. `"quoted"`: text is in quotes. `"excel"`: as `="01"`, for spreadsheets.',
     },
 }
 """Section to key to its line; a test compares the keys with those of the settings classes."""

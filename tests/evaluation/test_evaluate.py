@@ -45,6 +45,9 @@ def evaluation(out: Path) -> dict:
     return evaluate(out)
 
 
+SPELT = {"age_0_14": "0-14", "age_15_24": "15-24", "age_25_64": "25-64", "age_65_plus": "65+"}
+
+
 def true_counts(folder: Path, level: str, query: str) -> Counter:
     """Count people by geounit and answer, without das."""
     with (folder / "places.csv").open() as file:
@@ -64,13 +67,13 @@ def true_counts(folder: Path, level: str, query: str) -> Counter:
 
 def published_counts(out: Path, level: str, query: str) -> Counter:
     """Read a published table; only places that are there have a row."""
-    with (out / f"release/tables/{level}-{query.replace(' * ', '-by-')}.csv").open() as file:
+    with (out / f"release/tables/{level}-{query.replace(' * ', '_by_')}.csv").open() as file:
         return Counter(
             {
-                (row["GEOID"], answer): int(count)
+                (row["GEOID"], SPELT.get(column, column.replace("_by_", " * "))): int(count)
                 for row in csv.DictReader(file)
-                for answer, count in row.items()
-                if answer != "GEOID"
+                for column, count in row.items()
+                if column != "GEOID"
             }
         )
 

@@ -378,15 +378,15 @@ def test_what_cannot_be_guaranteed_is_refused_once_the_records_are_known_unless_
 @pytest.mark.parametrize(
     ("sense", "truth"), [(">=", [[4, 2]] + [[SECRET, 9]] * 4), ("<=", [[SECRET, 2]] + [[0, 0]] * 4)]
 )
-def test_data_that_disobey_a_bound_are_named_without_a_count(
+def test_data_that_disobey_a_bound_are_named_without_a_count_or_a_place(
     country: Country, sense: str, truth: list[list[int]]
 ) -> None:
     country.file("beds.csv", "geocode,f,m\n" + "".join(f"{code},5,2\n" for code in BLOCKS))
     plan = country.plan(bound=[bound("sex", "block", sense, "beds.csv")])
     found = refused(plan, {("block", "sex"): np.array(truth)})
     assert found == [
-        f"block 01001, query 'sex', answer 'f': the data do not obey the declared bound {sense} beds.csv; "
-        "mend the source of the bound, or declare fewer facts"
+        f"query 'sex' at level 'block': the data do not obey the declared bound {sense} beds.csv; "
+        "mend the source of the bound, or declare fewer facts; where they differ, only the records themselves say"
     ]
 
 

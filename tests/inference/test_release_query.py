@@ -269,7 +269,7 @@ def test_tables_have_files_of_intervals_beside_them(release: Release) -> None:
     assert verify_release(release.folder) == []
     for place in ("province", "district", "village", "catchment"):
         for query in ("total", "sex * age"):
-            path = release.folder.tables / f"{place}-{query.replace(' * ', '-by-')}_intervals.parquet"
+            path = release.folder.tables / f"{place}-{query.replace(' * ', '_by_')}_intervals.parquet"
             written = pq.read_table(path).to_pandas()
             asked = release.query(query, level=place).to_pandas()
             assert list(written.columns) == ["GEOID", *asked.columns[1:]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import multiprocessing
+import re
 import runpy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -103,6 +104,18 @@ class World:
     def answer_names(self, axes: dict[str, str]) -> list[str]:
         kept = [list(groups) for name, groups in self.groups(axes).items() if name in axes]
         return [" * ".join(labels) for labels in product(*kept)] if kept else ["total"]
+
+    def columns(self, axes: dict[str, str]) -> list[str]:
+        """Columns of a table: letters, digits and underscores; what begins with a digit follows its attribute."""
+
+        def part(name: str, label: str) -> str:
+            plain = re.sub(r"\W+", "_", label.replace("+", " plus")).strip("_")
+            return f"{name}_{plain}" if plain[0].isdigit() else plain
+
+        kept = [
+            [part(axes[name], label) for label in groups] for name, groups in self.groups(axes).items() if name in axes
+        ]
+        return ["_by_".join(parts) for parts in product(*kept)] if kept else ["total"]
 
 
 def read_country(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -178,7 +178,7 @@ def test_tables_are_the_answers_of_the_dense_counts(
 def test_table_columns_are_named_by_what_they_count(country: Country) -> None:
     query = parse_query(country.plan().schema, "sex * grown")
     table = table_of_answers(query, np.array(["01"]), np.array([[1, 2, 3, 4]]))
-    assert table.column_names == ["GEOID", "f * minor", "f * adult", "m * minor", "m * adult"]
+    assert table.column_names == ["GEOID", "f_by_minor", "f_by_adult", "m_by_minor", "m_by_adult"]
 
 
 names = st.text(alphabet="ab,|\"'\n é#", max_size=6)

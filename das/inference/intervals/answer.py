@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from math import isinf
 from typing import TYPE_CHECKING, Any
 
@@ -98,6 +99,9 @@ class Intervals:
 
     def __repr__(self) -> str:
         return self.text()
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(self.text())}</pre>"
 
 
 def _cell(value: Any, decimals: int) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from das.errors import Problem, UsageError
+from das.inference.intervals.label_ranges import chosen_labels
 from das.schema.query import Query, parse_query
 from das.schema.schema import Partition, Schema, SchemaError
 from geography.problem_list import nearest
@@ -128,7 +129,7 @@ def ask(schema: Schema, query: str = "total", where: Where | None = None, *, giv
     allowed = [np.ones(size, dtype=bool) for size in schema.shape]
     for name, labels in (where or {}).items():
         at, partition = _partition(schema, name, given)
-        chosen = _chosen(partition, [labels] if isinstance(labels, str) else labels, given)
+        chosen = chosen_labels(partition, [labels] if isinstance(labels, str) else labels, given)
         allowed[at] &= np.isin(partition.group_of, chosen)
     factors, names = [], []
     for attribute, partition, mask in zip(schema.attributes, parsed.factors, allowed, strict=True):
@@ -186,18 +187,6 @@ def _partition(schema: Schema, name: str, given: str) -> tuple[int, Partition]:
     if name not in owner:
         raise UsageError(Problem(given, f"{name!r} is not an attribute or recode", nearest(name, owner)))
     return owner[name], schema.attributes[owner[name]].partition(name)
-
-
-def _chosen(partition: Partition, labels: Sequence[str], given: str) -> list[int]:
-    whole = [text for text in (",".join(labels), ", ".join(labels)) if text in partition.labels]
-    labels = whole[:1] or labels
-    unknown = [label for label in labels if label not in partition.labels]
-    if unknown:
-        raise UsageError(
-            Problem(given, f"{label!r} is not a label of {partition.name!r}", nearest(label, partition.labels))
-            for label in unknown
-        )
-    return [partition.labels.index(label) for label in labels]
 
 
 def _within(factor: NDArray[np.float64], partition: Partition) -> bool:
