@@ -16,12 +16,18 @@ NAMES = ("noise", "estimate", "state", "congenial", "accuracy", "coverage", "syn
 
 
 def measure(
-    name: str, *, blocks: int | None = None, counts: Path | None = None, options: Sequence[str] = ()
+    name: str,
+    *,
+    blocks: int | None = None,
+    counts: Path | None = None,
+    runs: int | None = None,
+    options: Sequence[str] = (),
 ) -> list[dict[str, Any]] | dict[str, Any]:
     """Run one benchmark and return its rows (for ``state`` one object): what ``das bench NAME --json`` prints."""
-    if counts is not None and name != "accuracy":
+    of_accuracy = {key: value for key, value in (("counts", counts), ("runs", runs)) if value is not None}
+    if of_accuracy and name != "accuracy":
         remedy = "use it with `das bench accuracy`"
-        raise UsageError(Problem("--counts", f"means nothing to `das bench {name}`", remedy))
+        raise UsageError(Problem(f"--{next(iter(of_accuracy))}", f"means nothing to `das bench {name}`", remedy))
     rows = import_module(f"das.bench.{name}").rows
     if name == "state":
         found: dict[str, Any] = rows(options=options) if blocks is None else rows(blocks=blocks, options=options)
@@ -29,5 +35,5 @@ def measure(
     for given, option in ((blocks is not None, "--blocks"), (bool(options), "BEAM OPTIONS")):
         if given:
             raise UsageError(Problem(option, f"means nothing to `das bench {name}`", "use it with `das bench state`"))
-    listed: list[dict[str, Any]] = rows() if counts is None else rows(counts=counts)
+    listed: list[dict[str, Any]] = rows(**of_accuracy)
     return listed

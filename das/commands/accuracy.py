@@ -138,11 +138,14 @@ def compare_(
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Block counts of a real state (for `accuracy`): CSV with GEOID, pop_GROUP and vap_GROUP.",
 )
+@click.option("--runs", type=click.IntRange(min=1), help="How often each is measured (for `accuracy`).")
 @as_json
 @beam_options
-def bench(name: str, blocks: int | None, counts: Path | None, as_json: bool, beam: tuple[str, ...]) -> None:
+def bench(
+    name: str, blocks: int | None, counts: Path | None, runs: int | None, as_json: bool, beam: tuple[str, ...]
+) -> None:
     """Measure this project against a peer, in one process and one run."""
-    found = measure_bench(name, blocks=blocks, counts=counts, options=beam)
+    found = measure_bench(name, blocks=blocks, counts=counts, runs=runs, options=beam)
     if as_json:
         print_json(found)
         return
