@@ -186,8 +186,8 @@ def off_spine_rows(blocks: pd.DataFrame, data: str, runs: int) -> list[dict[str,
             true, one, other = (np.bincount(tract[chosen], each[chosen]) for each in (people.true, linear, published))
             inside = np.bincount(tract[chosen]) > 0
             whole = np.floor(one + rng.random(len(one)))  # up with the probability of the fraction
-            errors.setdefault((kind, "linear"), []).append((whole - true)[inside])
-            errors.setdefault((kind, "published"), []).append((other - true)[inside])
+            errors.setdefault((kind, "linear"), []).append(np.asarray(whole - true, dtype=np.float64)[inside])
+            errors.setdefault((kind, "published"), []).append(np.asarray(other - true, dtype=np.float64)[inside])
     for kind in kinds:
         ours, peer = (np.stack(errors[kind, name]) for name in ("linear", "published"))
         biases = {"bias": ours.mean(axis=1), "peer_bias": peer.mean(axis=1)}

@@ -132,7 +132,7 @@ def priors_compared(
                 for (what, size), (errors, number) in _errors(compared, planted, group_query, world.spine).items():
                     where = (compared.level, what, size)
                     scores.means.setdefault((prior, where), []).append(float(errors.sum() / number))
-                    if where in before and len(errors) == number == len(before[where]):
+                    if where in before and len(errors) == number == len(before[where]) > 1:
                         changes = errors - before[where]
                         scores.variances.setdefault(where, []).append(float(changes.var(ddof=1) / number))
                     before[where] = errors
