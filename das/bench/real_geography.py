@@ -125,15 +125,8 @@ def config_text(
 
     Examples
     --------
-    >>> print(config_text("blocks.csv", ["a"], {"detailed": "1"}, tables=["total"])[-107:])
-    [[invariant]]
-    query = "total"
-    level = "state"
-    reason = "Apportionment"
-    <BLANKLINE>
-    [output]
-    tables = ["total"]
-    <BLANKLINE>
+    >>> config_text("blocks.csv", ["a"], {"detailed": "1"}, tables=["total"])[-29:]
+    '\\n[output]\\ntables = ["total"]\\n'
     """
     named = list(groups)
     listed = ", ".join(f'"{table}"' for table in tables)
