@@ -17,6 +17,7 @@ TAKERS = {
     "blocks": ("--blocks", ("state", "leaves")),
     "counts": ("--counts", ("accuracy", "matched", "coverage")),
     "share": ("--share", ("1940",)),
+    "runs": ("--runs", ("accuracy", "matched")),
     "options": ("BEAM OPTIONS", ("state", "leaves", "1940")),
 }
 """What a user may add, as it is typed, and the benchmarks that take it."""
@@ -28,10 +29,11 @@ def measure(
     blocks: int | None = None,
     counts: Path | None = None,
     share: float | None = None,
+    runs: int | None = None,
     options: Sequence[str] = (),
 ) -> list[dict[str, Any]] | dict[str, Any]:
     """Run one benchmark; return what ``das bench NAME --json`` prints: rows; for ``state`` and ``1940`` one object."""
-    asked = {"blocks": blocks, "counts": counts, "share": share, "options": tuple(options) or None}
+    asked = {"blocks": blocks, "counts": counts, "share": share, "runs": runs, "options": tuple(options) or None}
     given = {key: value for key, value in asked.items() if value is not None}
     for key in given:
         typed, takers = TAKERS[key]

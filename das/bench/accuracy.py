@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from das.bench.closed_form import closed_form
-from das.bench.emptiness import emptiness_rows
+from das.bench.emptiness import emptiness_rows, off_spine_rows
 from das.bench.enclaves import Enclave, enclave_rows, plant, plant_in_counts, priors_compared
 from das.bench.real_geography import PRODUCTION_QUERIES, groups_of, read_blocks, write_world
 from das.demo import generate
@@ -104,7 +104,7 @@ def rows(
 
     A row for each level and query says what full information gains over one level's; rows of the detailed query alone
     compare with CensusDP's closed form; rows about the sharing prior compare it with none, for enclaves and for groups
-    by size.
+    by size. On a real one, rows about empty blocks and about areas off the spine say what was tried against bias.
 
     Parameters
     ----------
@@ -120,8 +120,8 @@ def rows(
     if counts is not None:
         real = Real(read_blocks(counts))
         gains = _gains_on(real, ("total", "race", "detailed"), runs)
-        empty = emptiness_rows(real.blocks, real.name, runs)
-        return [*gains, *_peer_rows(real, runs), *_prior_rows(real, runs), *empty]
+        studies = [*emptiness_rows(real.blocks, real.name, runs), *off_spine_rows(real.blocks, real.name, runs)]
+        return [*gains, *_peer_rows(real, runs), *_prior_rows(real, runs), *studies]
     first = Generated(blocks, states[0])
     return [*gain_rows(blocks, states, runs), *_peer_rows(first, runs), *_prior_rows(first, runs)]
 

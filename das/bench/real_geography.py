@@ -7,18 +7,19 @@ counts for every state. The counts are taken for the truth; nothing of them ship
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pandas as pd
 
 from das.errors import InputError, Problem
 
-__all__ = ["PRODUCTION_QUERIES", "groups_of", "read_blocks", "write_world"]
+__all__ = ["PRODUCTION_QUERIES", "config_text", "groups_of", "read_blocks", "write_world"]
 
 PRODUCTION_QUERIES = {"total": "1/5", "votingage": "1/10", "race": "1/5", "detailed": "1/2"}
 CONFIG = """\
 [release]
-name = "real-geography"
+name = "{name}"
 
 [privacy]
 framework = "zcdp"
@@ -27,12 +28,12 @@ delta = "1/10000000000"
 
 [input]
 data = "public"
-histograms = "blocks.csv"
+histograms = "{file}"
 geocode = "GEOID"
 ledger = "ledger.sqlite"
 {cells}
 [geography]
-units = "blocks.csv"
+units = "{file}"
 column = "GEOID"
 levels = [
     {{ name = "state", width = 2 }}, {{ name = "county", width = 3 }}, {{ name = "tract", width = 6 }},
@@ -61,7 +62,7 @@ block = "165/3995"
 query = "total"
 level = "state"
 reason = "Apportionment"
-"""
+{output}"""
 CELLS = """
 [[input.cell]]
 column = "vap_{group}"
@@ -106,14 +107,34 @@ def groups_of(blocks: pd.DataFrame) -> list[str]:
 
 def write_world(folder: Path, blocks: pd.DataFrame, queries: dict[str, str]) -> Path:
     """Write counts and config into a folder; return the config's path."""
-    groups = groups_of(blocks)
     blocks.to_csv(folder / "blocks.csv", index=False)
     path = folder / "real-geography.toml"
-    path.write_text(
-        CONFIG.format(
-            cells="".join(CELLS.format(group=group) for group in groups),
-            groups=", ".join(f'"{group}"' for group in groups),
-            queries="\n".join(f'{name} = "{share}"' for name, share in queries.items()),
-        )
-    )
+    path.write_text(config_text("blocks.csv", groups_of(blocks), queries))
     return path
+
+
+def config_text(
+    file: str,
+    groups: Iterable[str],
+    queries: Mapping[str, str] = PRODUCTION_QUERIES,
+    *,
+    name: str = "real-geography",
+    tables: Iterable[str] = (),
+) -> str:
+    """Return the config of a state: block counts in `file`, the same shares of the queries at every level.
+
+    Examples
+    --------
+    >>> config_text("blocks.csv", ["a"], {"detailed": "1"}, tables=["total"])[-29:]
+    '\\n[output]\\ntables = ["total"]\\n'
+    """
+    named = list(groups)
+    listed = ", ".join(f'"{table}"' for table in tables)
+    return CONFIG.format(
+        name=name,
+        file=file,
+        cells="".join(CELLS.format(group=group) for group in named),
+        groups=", ".join(f'"{group}"' for group in named),
+        queries="\n".join(f'{query} = "{share}"' for query, share in queries.items()),
+        output=f"\n[output]\ntables = [{listed}]\n" if listed else "",
+    )

@@ -141,13 +141,20 @@ def compare_(
 @click.option(
     "--share", type=click.FloatRange(0, 1, min_open=True), help="Part of the enumeration districts (for `1940`)."
 )
+@click.option("--runs", type=click.IntRange(min=1), help="How often each is measured (`accuracy`, `matched`).")
 @as_json
 @beam_options
 def bench(
-    name: str, blocks: int | None, counts: Path | None, share: float | None, as_json: bool, beam: tuple[str, ...]
+    name: str,
+    blocks: int | None,
+    counts: Path | None,
+    share: float | None,
+    runs: int | None,
+    as_json: bool,
+    beam: tuple[str, ...],
 ) -> None:
     """Measure this project against a peer, in one process and one run."""
-    found = measure_bench(name, blocks=blocks, counts=counts, share=share, options=beam)
+    found = measure_bench(name, blocks=blocks, counts=counts, share=share, runs=runs, options=beam)
     if as_json:
         print_json(found)
         return

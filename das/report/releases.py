@@ -66,6 +66,9 @@ def ledger_sentences(statement: Mapping[str, Any]) -> list[str]:
             found.append(f"Of this, {missing}: the numbers above are of the listed releases only.")
         elif row["runs"]:
             found.append("All of it is accounted here.")
+        if row.get("apart"):
+            listed = "; ".join(f"{each['charged']} by {each['release']}" for each in row["apart"])
+            found.append(f"Among what is not accounted here: {listed}. Why: {row['apart_reason']}.")
     return found
 
 

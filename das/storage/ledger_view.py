@@ -16,12 +16,19 @@ from das.storage.layout import Layout
 from das.storage.ledger import Ledger
 from das.storage.ledger_entries import Entry, LedgerEntries
 from das.storage.ledger_guard import LedgerGuard
+from das.storage.single_release import NOT_RECORDED
 
 __all__ = ["Decision", "charges_beside", "ledger_of", "ledger_text", "rows_of"]
 
 UNITS = {"pure": "epsilon", "zcdp": "rho"}
 """What a framework's budget is counted in."""
 JOINT = "effective numbers of all releases together: das account FOLDER, a folder that holds their run folders"
+
+APART = (
+    "releases of one table, of synthetic records or of an estimate are in the sum at what they were charged, "
+    "and not in that account: their promises are about one record given their own public facts, or about one row, "
+    "and no theorem joins them to moves that keep a plan's places and invariants"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +157,7 @@ def _charges(ledger: Ledger, dataset: str, runs: Collection[str]) -> dict[str, A
     standing = [entry for entry in posted.runs.values() if entry.kind in ("reserve", "commit")]
     spent, account = posted.spent.get(dataset, Fraction(0)), posted.accounts.get(dataset)
     here = sum((entry.amount for entry in standing if entry.run_id in runs), Fraction(0))
+    apart = _apart(ledger, [entry.run_id for entry in standing if entry.run_id not in runs], dataset)
     return {
         "ledger": ledger.path.name,
         "dataset": dataset,
@@ -160,7 +168,15 @@ def _charges(ledger: Ledger, dataset: str, runs: Collection[str]) -> dict[str, A
         "charged_elsewhere": str(spent - here),
         "runs": len(standing),
         "runs_elsewhere": sum(entry.run_id not in runs for entry in standing),
+        "apart": [{"release": entry.note, "charged": str(entry.amount)} for entry in apart],
+        "apart_reason": APART if apart else None,
     }
+
+
+def _apart(ledger: Ledger, runs: Collection[str], dataset: str | None = None) -> list[Entry]:
+    """Return the charges, among some, of releases that are no runs: `das table`, `das synth`, estimates from rows."""
+    reserved = [entry for entry in ledger.entries(dataset) if entry.kind == "reserve" and entry.run_id in runs]
+    return [entry for entry in reserved if entry.input_digest == NOT_RECORDED]
 
 
 def rows_of(ledger: Ledger, guard: LedgerGuard, *, verified: bool) -> dict[str, Any]:
@@ -171,6 +187,7 @@ def rows_of(ledger: Ledger, guard: LedgerGuard, *, verified: bool) -> dict[str, 
         "verified": verified,
         "witnesses": _places(ledger, guard),
         "joint": JOINT,
+        "apart": APART,
         "datasets": {
             name: {"spent": str(ledger.spent(name))} for name in dict.fromkeys(entry.dataset for entry in entries)
         },
@@ -201,6 +218,8 @@ def ledger_text(ledger: Ledger, guard: LedgerGuard, *, verified: bool) -> str:
     lines += [f"witness: {place}" for place in _places(ledger, guard)] or ["witness: none yet"]
     if any(entry.kind == "commit" for entry in ledger.entries()):
         lines.append(JOINT)
+    if _apart(ledger, [entry.run_id for entry in ledger.entries() if entry.kind == "commit"]):
+        lines.append(APART)
     if verified:
         lines.append("hash chain: verified")
     return "\n".join(lines)

@@ -32,11 +32,12 @@ from das.storage.ledger_guard import LedgerGuard
 from das.storage.population import Population, population_of
 from das.storage.testing_key import UNPROTECTED
 
-__all__ = ["Budget", "Charge", "SingleRelease", "single_release"]
+__all__ = ["NOT_RECORDED", "Budget", "Charge", "SingleRelease", "single_release"]
 
 DATA = ("confidential", "public", "generated")
 DELTA = Fraction(1, 10**10)
-_NOT_RECORDED = "not recorded: a release without a folder is never continued"
+NOT_RECORDED = "not recorded: a release without a folder is never continued"
+"""The input digest of such a release in the ledger, by which it is told from a run."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -207,7 +208,7 @@ class SingleRelease:
         if charge.ledger is None:
             return
         ledger, dataset = Ledger.open(charge.ledger), charge.dataset
-        common = {"plan_digest": self.digest, "input_digest": _NOT_RECORDED}
+        common = {"plan_digest": self.digest, "input_digest": NOT_RECORDED}
         if charge.is_testing:
             note = f"{self.note}, {UNPROTECTED}" if charge.unprotected else self.note
             framework = self.budget.currency

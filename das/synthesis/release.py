@@ -23,7 +23,7 @@ from das.plan.settings import exact_rational
 from das.records.number_columns import number_columns
 from das.records.read import read_columns
 from das.schema.query import Neighbours
-from das.storage.single_release import Budget, Charge, SingleRelease, single_release
+from das.storage.single_release import Budget, SingleRelease, single_release
 from das.synthesis.cost import Spent, rho_for
 from das.synthesis.curator import Curator, Records
 from das.synthesis.gaussian import NumericCurator, fit_gaussian
@@ -65,22 +65,10 @@ def release_synthetic(
     require_new(out)
     options = _options(method, settings)
     _check_columns(method, settings)
-    file = config.resolve().parent / settings.input.file
-    if not file.is_file():
-        raise InputError(Problem(settings.input.file, "no such file", "paths are relative to the config file"))
+    file = settings.input.path(config)
     framework = "zcdp" if method == GAUSSIAN else METHODS[method].framework
     budget = Budget(framework, amount_of(settings, framework), settings.privacy.neighbours)
-    charge = Charge(
-        ledger=(config.resolve().parent / settings.input.ledger)
-        if settings.input.ledger
-        else file.parent / "ledger.sqlite",
-        dataset=settings.input.dataset,
-        total=settings.input.total,
-        files=(file,),
-        testing_key=testing_key,
-        data=settings.input.data,
-        unprotected=unprotected,
-    )
+    charge = settings.input.charge(config, testing_key=testing_key, unprotected=unprotected)
     content = {"method": method, "config": settings.model_dump_json(), "options": repr(options)}
     note = f"synthetic records {settings.name} by {method}"
     if isinstance(options, StabilityOptions):

@@ -5,19 +5,20 @@ from __future__ import annotations
 import tomllib
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from das.errors import ConfigError, Problem
+from das.errors import ConfigError, InputError, Problem
 from das.plan.settings import exact_rational
 from das.schema.query import Neighbours
+from das.storage.single_release import Charge
 from das.synthesis.domain import Constraints, Domain, Invariant, Zero
 from geography.problem_list import nearest
 
-__all__ = ["Exact", "InputSection", "Section", "SynthSettings", "read_settings"]
+__all__ = ["Exact", "InputSection", "Section", "SynthSettings", "read_sections", "read_settings"]
 
 Exact = Annotated[Fraction, BeforeValidator(exact_rational), Field(gt=0)]
 INFERRED = "inferred"
@@ -29,6 +30,9 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
 
+Sections = TypeVar("Sections", bound=Section)
+
+
 class InputSection(Section):
     """Which file holds the records, what kind of data they are, and where they are charged."""
 
@@ -37,6 +41,32 @@ class InputSection(Section):
     ledger: str = ""
     total: Exact | None = None
     data: Literal["confidential", "public", "generated"] = "confidential"
+
+    def path(self, config: Path) -> Path:
+        """Return the file, which is named relative to the config.
+
+        Raises
+        ------
+        InputError
+            There is none.
+        """
+        file = config.resolve().parent / self.file
+        if not file.is_file():
+            raise InputError(Problem(self.file, "no such file", "paths are relative to the config file"))
+        return file
+
+    def charge(self, config: Path, *, testing_key: str | None, unprotected: bool) -> Charge:
+        """Return where a release of the file is charged: the ledger of the config, or one beside the file."""
+        file = self.path(config)
+        return Charge(
+            ledger=config.resolve().parent / self.ledger if self.ledger else file.parent / "ledger.sqlite",
+            dataset=self.dataset,
+            total=self.total,
+            files=(file,),
+            testing_key=testing_key,
+            data=self.data,
+            unprotected=unprotected,
+        )
 
 
 class PrivacySection(Section):
@@ -129,26 +159,32 @@ def read_settings(path: Path) -> SynthSettings:
     ConfigError
         The file is missing, is not TOML, or has keys or values that do not fit.
     """
+    return read_sections(path, SynthSettings, "see das/synthesis/README.md")
+
+
+def read_sections(path: Path, sections: type[Sections], remedy: str) -> Sections:
+    """Read a config of one release, `das synth` or `das table`; `remedy` says where its keys are explained."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(Problem(str(path), "there is no such file", "see das/synthesis/README.md")) from None
+        raise ConfigError(Problem(str(path), "there is no such file", remedy)) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         reason = f"is not valid TOML: {error}" if isinstance(error, tomllib.TOMLDecodeError) else "cannot be read"
         raise ConfigError(Problem(path.name, reason)) from None
     try:
-        return SynthSettings.model_validate(content)
+        return sections.model_validate(content)
     except ValidationError as error:
-        problems = []
-        for item in error.errors():
-            key = ".".join(str(part) for part in item["loc"])
-            if item["type"] == "extra_forbidden":
-                problems.append(Problem(f"{path.name}: {key}", "unknown key"))
-            elif item["type"] == "missing":
-                problems.append(Problem(f"{path.name}: {key}", "is missing"))
-            else:
-                problems.append(Problem(f"{path.name}: {key}", item["msg"].removeprefix("Value error, ")))
-        raise ConfigError(problems) from None
+        raise ConfigError([_problem(path, dict(item), remedy) for item in error.errors()]) from None
+
+
+def _problem(path: Path, item: dict[str, Any], remedy: str) -> Problem:
+    where = f"{path.name}: {'.'.join(str(part) for part in item['loc'])}"
+    if item["type"] == "extra_forbidden":
+        known = sorted({key for kind in Section.__subclasses__() for key in kind.model_fields})
+        return Problem(where, "unknown key", nearest(str(item["loc"][-1]), known))
+    if item["type"] == "missing":
+        return Problem(where, "is missing", remedy)
+    return Problem(where, item["msg"].removeprefix("Value error, "))
 
 
 def _zero(named: dict[str, list[str]], labels: dict[str, list[str]]) -> Zero:

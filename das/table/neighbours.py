@@ -28,7 +28,7 @@ from das.table.lattice_k_norm import solved_by
 from das.table.norm_body import HullNorm, MaximumNorm, NormBody
 from das.table.systems import is_laminar, public_start
 
-__all__ = ["Neighbours", "neighbours_of", "partitions_of"]
+__all__ = ["Neighbours", "crossing_sets", "neighbours_of", "partitions_of"]
 
 ENUMERATED = 600
 """Worlds of at most so many tables are enumerated."""
@@ -264,6 +264,18 @@ def partitions_of(rows: NDArray[np.int64], cells: list[int]) -> tuple[Labels, ..
         labels = sum((number * block.astype(int) for number, block in enumerate(blocks, start=1)), np.zeros(len(cells)))
         found.append(tuple(int(label) for label in labels))
     return tuple(found)
+
+
+def crossing_sets(facts: TableFacts) -> tuple[Labels, ...]:
+    """Return the finest sets of totals, each as the group of every cell; () if the equalities are of another kind.
+
+    Examples
+    --------
+    >>> facts = TableFacts(cells=4, invariants=((1, 1, 0, 0), (1, 0, 1, 0)), values=(2, 3), records=5)
+    >>> crossing_sets(facts)
+    ((1, 1, 0, 0), (1, 0, 1, 0))
+    """
+    return _crossing(equality_rows(facts), facts.cells, list(facts.allowed))
 
 
 def _crossing(rows: NDArray[np.int64], cells: int, kept: list[int]) -> tuple[Labels, ...]:

@@ -35,6 +35,7 @@ from das.table.neighbours import Neighbours
 from das.table.projected_gaussian import chi_mean
 from das.table.quotient import TableSampler
 from das.table.systems import public_start
+from das.table.two_way import TwoWaySampler, TwoWayTable
 from das.table_release.settings import PrivacySection
 
 __all__ = ["DELTA", "MECHANISMS", "Cost", "Loss", "Promise", "TableMechanism", "naive_costs", "promise_of"]
@@ -278,10 +279,16 @@ class ConditioningMechanism:
         return f"conditioned-double-geometric(epsilon={self.epsilon0} a cell)"
 
     @cached_property
-    def sampler(self) -> TableSampler:
-        """The exact table sampler; what is too large for it is refused."""
+    def sampler(self) -> TableSampler | TwoWaySampler:
+        """The exact table sampler, for both margins of a larger table column by column; else the table is refused."""
+        facts, noise = self.neighbours.facts, DiscreteLaplace(1 / self.epsilon0)
         try:
-            return TableSampler(self.neighbours.facts, DiscreteLaplace(1 / self.epsilon0))
+            try:
+                return TableSampler(facts, noise)
+            except ConfigError:
+                if TwoWayTable.of(facts) is None:
+                    raise
+                return TwoWaySampler(facts, noise)
         except ConfigError as error:
             reason = error.problems[0].reason
             raise ConfigError(Problem("conditioning", reason, "use `gaussian`, which is exact at this size")) from None

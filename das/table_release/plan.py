@@ -9,7 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from das.errors import InputError, Problem, ProblemsFound
+from das.errors import ProblemsFound
 from das.table.neighbours import Neighbours, neighbours_of
 from das.table_release.account import account_of
 from das.table_release.data import ConfidentialTable, read_table
@@ -19,14 +19,11 @@ from das.table_release.settings import TableSettings, read_settings
 __all__ = ["open_table", "plan_table", "plan_text"]
 
 
-def open_table(config: Path) -> tuple[TableSettings, Path, ConfidentialTable, Neighbours]:
+def open_table(config: Path) -> tuple[TableSettings, ConfidentialTable, Neighbours]:
     """Read config and file, and find the neighbours that the public facts leave."""
     settings = read_settings(config)
-    file = config.resolve().parent / settings.input.file
-    if not file.is_file():
-        raise InputError(Problem(settings.input.file, "no such file", "paths are relative to the config file"))
-    table = read_table(settings, file)
-    return settings, file, table, neighbours_of(table.facts, settings.privacy.adjacency)
+    table = read_table(settings, settings.input.path(config))
+    return settings, table, neighbours_of(table.facts, settings.privacy.adjacency)
 
 
 def plan_table(config: Path) -> dict[str, Any]:
@@ -37,7 +34,7 @@ def plan_table(config: Path) -> dict[str, Any]:
     ProblemsFound
         The config or the file does not fit, or the facts leave nothing to promise.
     """
-    settings, _, table, near = open_table(config)
+    settings, table, near = open_table(config)
     promise, delta = promise_of(settings.privacy), settings.privacy.delta or Fraction(0)
     rows: list[dict[str, Any]] = []
     left_out: dict[str, str] = {}

@@ -24,7 +24,7 @@ from das.release.manifest import files_of, versions
 from das.release.tables import csv_bytes
 from das.storage.files import json_bytes, make_private, make_public, write_atomically
 from das.storage.layout import ReleaseFolder
-from das.storage.single_release import Budget, Charge, SingleRelease, single_release
+from das.storage.single_release import Budget, SingleRelease, single_release
 from das.table.nonnegative import nearest_nonnegative
 from das.table_release.account import account_of
 from das.table_release.data import ConfidentialTable
@@ -56,7 +56,7 @@ def release_table(
     started = _now()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(Problem(str(out), "is not an empty folder", "name a new folder with --out"))
-    settings, file, table, near = open_table(config)
+    settings, table, near = open_table(config)
     promise = promise_of(settings.privacy)
     mechanism = MECHANISMS[settings.mechanism.name](promise, near)
     mechanism.prepare()
@@ -64,17 +64,7 @@ def release_table(
     account = account_of(table, near, mechanism, settings.secret, delta)
     framework = "zcdp" if promise.rho is not None else mechanism.framework
     amount = promise.rho if promise.rho is not None else mechanism.amount
-    charge = Charge(
-        ledger=config.resolve().parent / settings.input.ledger
-        if settings.input.ledger
-        else file.parent / "ledger.sqlite",
-        dataset=settings.input.dataset,
-        total=settings.input.total,
-        files=(file,),
-        testing_key=testing_key,
-        data=settings.input.data,
-        unprotected=unprotected,
-    )
+    charge = settings.input.charge(config, testing_key=testing_key, unprotected=unprotected)
     content = {"config": settings.model_dump_json(), "noise": mechanism.noise, "facts": table.facts_digest}
     note = f"table {settings.name} by {mechanism.name}, Semi-DP given its published facts, a(t) = {near.adjacency}"
     folder = ReleaseFolder(out / "release")

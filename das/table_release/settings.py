@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from das.errors import ConfigError, Problem
-from das.synthesis.settings import Exact, InputSection, Section
+from das.synthesis.settings import Exact, InputSection, Section, read_sections
 from geography.problem_list import nearest
 
 __all__ = ["MECHANISM_NAMES", "BoundSection", "InvariantSection", "SecretSection", "TableSettings", "read_settings"]
@@ -92,32 +91,11 @@ def read_settings(path: Path) -> TableSettings:
     ConfigError
         The file is missing, is not TOML, or has keys, names or values that do not fit.
     """
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(Problem(str(path), "there is no such file", "see docs/table.md")) from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        reason = f"is not valid TOML: {error}" if isinstance(error, tomllib.TOMLDecodeError) else "cannot be read"
-        raise ConfigError(Problem(path.name, reason)) from None
-    try:
-        settings = TableSettings.model_validate(content)
-    except ValidationError as error:
-        raise ConfigError([_problem(path, dict(item)) for item in error.errors()]) from None
+    settings = read_sections(path, TableSettings, "see docs/table.md")
     problems = [Problem(f"{path.name}: {where}", reason, remedy) for where, reason, remedy in _mistakes(settings)]
     if problems:
         raise ConfigError(problems)
     return settings
-
-
-def _problem(path: Path, item: dict[str, Any]) -> Problem:
-    where = f"{path.name}: {'.'.join(str(part) for part in item['loc'])}"
-    if item["type"] == "extra_forbidden":
-        last = str(item["loc"][-1])
-        known = sorted({key for kind in Section.__subclasses__() for key in kind.model_fields})
-        return Problem(where, "unknown key", nearest(last, known))
-    if item["type"] == "missing":
-        return Problem(where, "is missing", "see docs/table.md")
-    return Problem(where, item["msg"].removeprefix("Value error, "))
 
 
 def _mistakes(settings: TableSettings) -> list[tuple[str, str, str]]:

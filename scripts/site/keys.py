@@ -105,7 +105,7 @@ KEYS: dict[str, dict[str, str]] = {
         "solver": '`"fast"`, or `"cvxpy"`, the readable reference.',
         "passes": 'With `information = "level"`: which queries are met first, by level or for `all`.',
         "split": '`"guaranteed"` refuses facts under which some parent might not be split. `"attempted"` tries.',
-        "prior": '`"none"` assumes nothing. `"sharing"` distributes very small groups as similar people are.',
+        "prior": '`"none"` assumes nothing. `"sharing"` distributes small groups as similar people are. Some lose.',
     },
     "output": {
         "tables": "Queries that are written as tables. By default all that are measured, but for the detailed one.",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from das.bench import measure
 from das.bench.accuracy import BLUEDOWN, Real, _gains_on, _peer_rows, _prior_rows, gain_rows
 from das.bench.closed_form import nearest_table
-from das.bench.emptiness import SIZES, emptiness_rows
+from das.bench.emptiness import SIZES, emptiness_rows, off_spine_rows
 from das.bench.enclaves import plant, plant_in_counts
 from das.bench.real_geography import read_blocks
 from das.demo import generate
@@ -78,8 +78,9 @@ def test_a_table_without_blocks_is_refused(tmp_path: Path) -> None:
     some_blocks().drop(columns=["vap_black", "vap_nhpi"]).to_csv(path, index=False)
     with pytest.raises(InputError, match="no two groups"):
         measure("accuracy", counts=path)
-    with pytest.raises(UsageError, match="means nothing to `das bench noise`"):
-        measure("noise", counts=path)
+    for options in ({"counts": path}, {"runs": 3}):
+        with pytest.raises(UsageError, match="means nothing to `das bench noise`"):
+            measure("noise", **options)
 
 
 @given(st.lists(st.tuples(st.floats(-20, 60), st.floats(-20, 60)), min_size=1, max_size=8), st.integers(0, 90))
@@ -106,11 +107,20 @@ def test_enclaves_are_planted_once_in_a_block_group() -> None:
 def test_zeroing_likely_empty_places_moves_their_bias() -> None:
     found = emptiness_rows(some_blocks(), "test", 3)
     ways = {row["prior"]: row for row in found if row["name"].endswith("4.35")}
-    assert set(ways) == {"nearest", "posterior mean", "likely zeros"}
+    assert set(ways) == {"nearest", "posterior mean", "likely zeros", "emptiness measured", "mixed objective"}
     assert set(ways["nearest"]["bias"]) <= set(SIZES)
     assert ways["nearest"]["bias"]["0"] > 0.5  # what it is about
     assert ways["likely zeros"]["bias"]["0"] < ways["nearest"]["bias"]["0"]
     assert ways["nearest"]["ratio"] == 1.0
+    assert ways["emptiness measured"]["ours"] > ways["nearest"]["ours"]  # half of the budget tells next to nothing
+
+
+def test_linear_estimates_of_areas_have_no_bias() -> None:
+    blocks = pd.concat([some_blocks().assign(GEOID=lambda b, i=i: f"4{i}" + b["GEOID"].str[2:]) for i in range(4)])
+    small = off_spine_rows(blocks, "test", 3)[1]
+    assert small["name"].endswith("fewer than ten people of a tract")
+    assert abs(small["bias"]) < 5 * small["bias_se"]
+    assert small["peer_bias"] > 10 * small["peer_bias_se"]  # nothing takes back what empty blocks gained
 
 
 def test_the_shape_of_a_state_can_be_asked_for() -> None:

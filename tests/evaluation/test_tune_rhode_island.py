@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from das.bench.real_geography import config_text
 from das.evaluation.country import Country, answers_of, generate_country
 from das.evaluation.tuning import read_targets, tune
 from das.evaluation.tuning.trial import Trial
@@ -18,46 +19,6 @@ from das.plan.geography import spine_of
 from das.plan.load import load
 
 RACES = ("hisp", "white", "black", "aian", "asian", "nhpi", "other", "two")
-
-CONFIG = """\
-release.name = "rhode-island"
-privacy = {{ framework = "zcdp", rho = "293764/114921" }}
-input = {{ histograms = "nothing-is-read.csv" }}
-
-[geography]
-units = "{data}"
-column = "GEOID"
-levels = [
-    {{ name = "state", width = 2 }}, {{ name = "county", width = 3 }}, {{ name = "tract", width = 6 }},
-    {{ name = "block_group", width = 1 }}, {{ name = "block", width = 3 }},
-]
-
-[[schema.attribute]]
-name = "votingage"
-labels = ["0-17", "18+"]
-
-[[schema.attribute]]
-name = "race"
-labels = {races}
-
-[strategy.geolevels] # those of the 2020 Census, of these levels
-state = "1440/3995"
-county = "447/3995"
-tract = "687/3995"
-block_group = "1256/3995"
-block = "165/3995"
-
-[strategy.queries.all]
-total = "1/5"
-votingage = "1/10"
-race = "1/5"
-detailed = "1/2"
-
-[[invariant]]
-query = "total"
-level = "state"
-reason = "Apportionment"
-"""
 
 TARGETS = """\
 [[target]]
@@ -85,7 +46,7 @@ mae = 3.5
 
 @pytest.mark.slow
 def test_targets_need_at_least_15_percent_less_than_other_shares(rhode_island: Path, tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text(CONFIG.format(data=rhode_island, races=list(RACES)))
+    (tmp_path / "config.toml").write_text(config_text(str(rhode_island), RACES))
     (tmp_path / "targets.toml").write_text(TARGETS)
     plan = load(tmp_path / "config.toml")
     targets = read_targets(tmp_path / "targets.toml", plan)

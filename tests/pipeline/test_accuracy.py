@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -12,10 +11,9 @@ import pandas as pd
 import pytest
 
 import das
+from das.bench.real_geography import config_text, groups_of, read_blocks
 from das.evaluation.evaluate import evaluate
 from das.evaluation.simulate import compare
-
-RHODE_ISLAND = runpy.run_path(str(Path(__file__).with_name("test_rhode_island.py")))
 
 pytestmark = pytest.mark.slow
 
@@ -33,11 +31,7 @@ CENSUSDP = {
 
 def write_config(folder: Path, data: Path, *, sigma2: dict[str, str] | None = None) -> Path:
     """Write the config of Rhode Island; with ``sigma2``, one detailed query with that parameter at each level."""
-    text: str = RHODE_ISLAND["CONFIG"].format(
-        data=data,
-        cells="".join(RHODE_ISLAND["CELLS"].format(race=race) for race in RHODE_ISLAND["RACES"]),
-        races=", ".join(f'"{race}"' for race in RHODE_ISLAND["RACES"]),
-    )
+    text = config_text(str(data), groups_of(read_blocks(data)), name="rhode-island", tables=("total", "race"))
     if sigma2:
         # One record that moves changes two cells by one: rho = 2 / (2 sigma2) at each level.
         rho = {level: 1 / Fraction(value) for level, value in sigma2.items()}

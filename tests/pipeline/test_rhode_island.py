@@ -10,74 +10,11 @@ import pandas as pd
 import pytest
 
 import das
+from das.bench import real_geography
 from das.evaluation.evaluate import evaluate
 from das.release.manifest import verify_release
 
 RACES = ("hisp", "white", "black", "aian", "asian", "nhpi", "other", "two")
-
-CONFIG = """\
-[release]
-name = "rhode-island"
-
-[privacy]
-framework = "zcdp"
-rho = "293764/114921"
-delta = "1/10000000000"
-
-[input]
-data = "public"
-histograms = "{data}"
-geocode = "GEOID"
-ledger = "ledger.sqlite"
-{cells}
-[geography]
-units = "{data}"
-column = "GEOID"
-levels = [
-    {{ name = "state", width = 2 }}, {{ name = "county", width = 3 }}, {{ name = "tract", width = 6 }},
-    {{ name = "block_group", width = 1 }}, {{ name = "block", width = 3 }},
-]
-
-[[schema.attribute]]
-name = "votingage"
-labels = ["0-17", "18+"]
-
-[[schema.attribute]]
-name = "race"
-labels = [{races}]
-
-[strategy.geolevels]
-state = "1440/3995"
-county = "447/3995"
-tract = "687/3995"
-block_group = "1256/3995"
-block = "165/3995"
-
-[strategy.queries.all]
-total = "1/5"
-votingage = "1/10"
-race = "1/5"
-detailed = "1/2"
-
-[[invariant]]
-query = "total"
-level = "state"
-reason = "Apportionment"
-
-[output]
-tables = ["total", "race"]
-"""
-
-CELLS = """
-[[input.cell]]
-column = "vap_{race}"
-labels = {{ votingage = "18+", race = "{race}" }}
-
-[[input.cell]]
-column = "pop_{race}"
-minus = "vap_{race}"
-labels = {{ votingage = "0-17", race = "{race}" }}
-"""
 
 
 @pytest.fixture
@@ -88,9 +25,7 @@ def config(tmp_path: Path, rhode_island: Path) -> Path:
 
 
 def config_text(data: Path) -> str:
-    cells = "".join(CELLS.format(race=race) for race in RACES)
-    races = ", ".join(f'"{race}"' for race in RACES)
-    return CONFIG.format(data=data, cells=cells, races=races)
+    return real_geography.config_text(str(data), RACES, name="rhode-island", tables=("total", "race"))
 
 
 @pytest.mark.flink

@@ -16,6 +16,7 @@ from das.plan.load import load, to_toml
 from das.storage.layout import Layout
 from das.storage.ledger import Ledger
 from das.storage.shards import parquet_bytes
+from das.storage.single_release import NOT_RECORDED
 
 TOTAL = {"query": "total", "level": "state", "reason": "seats"}
 TREE = {
@@ -31,16 +32,18 @@ class Finished:
         self.country, self.root = country, root
         self.ledger = Ledger.open(country.folder / "ledger.sqlite")
 
-    def charge(self, name: str, amount: Fraction, *, framework: str = "zcdp", dataset: str = "data") -> None:
+    def charge(
+        self, name: str, amount: Fraction, *, framework: str = "zcdp", input_digest: str = "i", note: str = ""
+    ) -> None:
         self.ledger.reserve(
-            dataset=dataset,
+            dataset="data",
             framework=framework,
             total=Fraction(5),
             run_id=name,
             amount=amount,
             plan_digest="p",
-            input_digest="i",
-            note=f"release {name}",
+            input_digest=input_digest,
+            note=note or f"release {name}",
         )
         self.ledger.commit(name)
 
@@ -104,6 +107,24 @@ def test_a_folder_is_accounted_together_beside_its_ledger(finished: Finished, ca
         assert words in page.read_text()
     code, out, _ = das(capsys, "ledger", finished.root / "drawn")
     assert "effective numbers of all releases together: das account FOLDER" in out
+
+
+def test_a_table_and_synthetic_records_are_in_the_sum_and_not_in_the_account(finished: Finished, capsys) -> None:
+    finished.release("measured", invariant=[TOTAL])
+    for run, note in (("t", "table sex by age by gaussian"), ("s", "synthetic records people by pairs")):
+        finished.charge(run, Fraction(1, 8), input_digest=NOT_RECORDED, note=note)
+    code, out, _ = das(capsys, "account", finished.root)
+    assert code == 0
+    assert "Of this, 1/4 is NOT accounted here (2 runs" in out
+    words = " ".join(out.split())
+    assert (
+        "1/8 by table sex by age by gaussian; 1/8 by synthetic records people by pairs. Why: releases of one" in words
+    )
+    code, out, _ = das(capsys, "account", finished.root, "--json")
+    (book,) = json.loads(out)["ledgers"]
+    assert [row["charged"] for row in book["apart"]] == ["1/8", "1/8"]
+    code, out, _ = das(capsys, "ledger", finished.root / "measured")
+    assert "no theorem joins them" in out
 
 
 def test_what_cannot_be_accounted_together_is_listed_with_the_reason(finished: Finished, capsys) -> None:
