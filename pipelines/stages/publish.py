@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from das.storage.counts import read_counts
 from das.storage.files import write_atomically
 from das.storage.layout import ReleaseFolder
 from das.storage.shards import Shard, parquet_bytes
-from geography import Spine
+from geography import Areas, Spine
 from pipelines.elements.context import WorkerContext
 from pipelines.workers.errors import reporting_errors
 from pipelines.workers.step_timer import timed
@@ -35,6 +35,8 @@ __all__ = ["PublishRecords", "PublishTable", "TableTask", "table_queries", "tabl
 
 ROWS_AT_ONCE = 100_000
 """Rows of a table that are held at a time."""
+RUNS_KEPT = 8
+"""Runs of so many rows whose counts a process keeps between tables."""
 WIDEST_TABLE = 4096
 """Columns of a table that is written without being asked for; the counts say the same, row by row."""
 LONGEST_INTERVALS = 500_000
@@ -54,13 +56,13 @@ class TableTask:
         """Name of the table's files, without their endings."""
         return f"{self.place}-{parse_query(plan.schema, self.query).slug}"
 
-    def has_intervals(self, plan: Plan, spine: Spine) -> bool:
+    def has_intervals(self, plan: Plan, spine: Spine, areas: Mapping[str, Areas]) -> bool:
         """Whether a file of intervals stands beside the table; its name ends in ``_intervals``."""
         settings = plan.settings
         linear = plan.mechanism_stage.measures and settings.estimate.information == "full"
         if not settings.output.intervals or not linear:
             return False
-        places = spine.size(self.place) if self.place in plan.levels else len(areas_of(plan, spine)[self.place].codes)
+        places = spine.size(self.place) if self.place in plan.levels else len(areas[self.place].codes)
         return places * parse_query(plan.schema, self.query).size <= LONGEST_INTERVALS
 
 
@@ -87,6 +89,8 @@ class PublishTable(beam.DoFn):
 
     def __init__(self, work: WorkerContext, release: ReleaseFolder) -> None:
         self.work, self.release = work, release
+        self._areas: dict[str, Areas] | None = None
+        self._counts: dict[tuple[str, int], ProtectedCounts] = {}
 
     @timed(lambda self, element: f"table of {element.place}")
     def process(self, task: TableTask) -> Iterator[str]:
@@ -95,13 +99,13 @@ class PublishTable(beam.DoFn):
         name = task.file_name(plan)
         with reporting_errors(self.work.partial):
             _write(self.work.partial, name, self._pieces(task), plan, Style())
-            if task.has_intervals(plan, self.work.spine):
+            if task.has_intervals(plan, self.work.spine, self._all_areas()):
                 _write(self.work.partial, f"{name}_intervals", self._intervals(task), plan, Style())
         yield name
 
     def _intervals(self, task: TableTask) -> Iterator[pa.Table]:
         plan = self.work.plan
-        areas = None if task.place in plan.levels else areas_of(plan, self.work.spine)[task.place]
+        areas = None if task.place in plan.levels else self._all_areas()[task.place]
         known = _estimates(self.release, plan, self.work.spine)
         found = level_intervals(known, task.place, ask(plan.schema, task.query), areas)
         yield table_of_intervals(parse_query(plan.schema, task.query), *found)
@@ -115,7 +119,7 @@ class PublishTable(beam.DoFn):
             for here, answers in self._answers(task.place, query):
                 yield table_of_answers(query, geocodes[here][real[here]], answers[real[here]])
             return
-        areas = areas_of(plan, spine)[task.place]
+        areas = self._all_areas()[task.place]
         members = areas.membership.tocsc().astype(np.int64)
         totals = np.zeros((len(areas.codes), query.size), dtype=np.int64)
         for here, answers in self._answers(plan.levels[-1], query):
@@ -126,9 +130,24 @@ class PublishTable(beam.DoFn):
         """Runs of a level's geounits and their answers."""
         for run in _runs(self.work.shards(level)):
             here = slice(run[0].start, run[-1].stop)
+            yield here, self._counts_of(level, run).answers(query, here.stop - here.start)
+
+    def _counts_of(self, level: str, run: Sequence[Shard]) -> ProtectedCounts:
+        """Counts of a run of geounits; those of a few runs are kept, because each level has several tables."""
+        key = level, run[0].start
+        if key not in self._counts:
+            if len(self._counts) >= RUNS_KEPT:
+                self._counts.clear()
             counts = [read_counts(self.work.spine, level, shard.path(self.release.counts)) for shard in run]
             unit, cell, count = (np.concatenate([getattr(c, n) for c in counts]) for n in ("unit", "cell", "count"))
-            yield here, ProtectedCounts(unit - here.start, cell, count).answers(query, here.stop - here.start)
+            self._counts[key] = ProtectedCounts(unit - run[0].start, cell, count)
+        return self._counts[key]
+
+    def _all_areas(self) -> dict[str, Areas]:
+        """Areas by kind, read once for all tables."""
+        if self._areas is None:
+            self._areas = areas_of(self.work.plan, self.work.spine)
+        return self._areas
 
 
 def write_area_members(plan: Plan, spine: Spine, folder: Path) -> None:
