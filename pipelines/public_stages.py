@@ -17,6 +17,7 @@ import apache_beam as beam
 
 from das.errors import BudgetError, Problem, UsageError
 from das.exact import digest_of
+from das.plan.geography import areas_of
 from das.plan.plan import Plan
 from das.release.estimates import LABELS, table_of_labels
 from das.release.finish import is_finished, write_statement
@@ -189,10 +190,11 @@ class PublicStages(StageRunner):
 
             self.execute("publish", (tables.partial, microdata.partial), build, shards=len(tasks) + len(leaves))
             files = [task.file_name(self.plan) for task in tasks]
+            areas_here = areas_of(self.plan, tabulating.spine)
             files += [
                 f"{task.file_name(self.plan)}{INTERVALS}"
                 for task in tasks
-                if task.has_intervals(self.plan, tabulating.spine)
+                if task.has_intervals(self.plan, tabulating.spine, areas_here)
             ]
             require_written([tables.partial / f"{name}.parquet" for name in files])
             join_records(self.plan, microdata.partial, leaves, seeded=self.seeded)

@@ -11,10 +11,13 @@ from das.estimation.linear.blue import RELATIVE_ZERO, LinearEstimate
 from das.plan.plan import Plan
 from das.schema.query import answer_names
 
-__all__ = ["LABELS", "table_of_estimates", "table_of_labels"]
+__all__ = ["LABELS", "RECURRING", "table_of_estimates", "table_of_labels"]
 
 LABELS = "labels.parquet"
 """The file beside the estimates that says what each number of each query counts."""
+
+RECURRING = ("geocode", "query", "std_dev.list.element")
+"""Columns whose values recur; estimates are real numbers, and each is another."""
 
 
 def table_of_estimates(

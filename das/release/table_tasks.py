@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from das.plan.geography import areas_of
 from das.plan.plan import Plan
 from das.schema.column_names import file_part
 from das.schema.query import Query, parse_query
-from geography import Spine
+from geography import Areas, Spine
 
 __all__ = ["INTERVALS", "TableTask", "table_queries", "table_tasks"]
 
@@ -31,13 +31,13 @@ class TableTask:
         """Name of the table's files, without their endings."""
         return f"{self.place}-{file_part(parse_query(plan.schema, self.query))}"
 
-    def has_intervals(self, plan: Plan, spine: Spine) -> bool:
+    def has_intervals(self, plan: Plan, spine: Spine, areas: Mapping[str, Areas]) -> bool:
         """Whether a file of intervals stands beside the table."""
         settings = plan.settings
         linear = plan.mechanism_stage.measures and settings.estimate.information == "full"
         if not settings.output.intervals or not linear:
             return False
-        places = spine.size(self.place) if self.place in plan.levels else len(areas_of(plan, spine)[self.place].codes)
+        places = spine.size(self.place) if self.place in plan.levels else len(areas[self.place].codes)
         return places * parse_query(plan.schema, self.query).size <= LONGEST_INTERVALS
 
 

@@ -13,7 +13,17 @@ from collections.abc import Iterable, Sequence
 
 from das.schema.query import Query
 
-__all__ = ["GEOID", "NAME", "NOTE", "NUMBERS", "answer_columns", "column_name", "distinct", "file_part", "label_columns"]
+__all__ = [
+    "GEOID",
+    "NAME",
+    "NOTE",
+    "NUMBERS",
+    "answer_columns",
+    "column_name",
+    "distinct",
+    "file_part",
+    "label_columns",
+]
 
 GEOID, NAME, NOTE = "GEOID", "NAME", "note"
 """Columns of a place's code, of its name, and of what is to be known of an interval."""

@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from das.schema.schema import EVERYTHING, TAKEN, Partition, Schema, SchemaError
+from das.schema.schema import EVERYTHING, TAKEN, Partition, Schema, SchemaError, stated_fields
 
 __all__ = ["Neighbours", "Query", "Sensitivity", "answer_names", "parse_query"]
 
@@ -59,15 +59,14 @@ class Query:
     factors: tuple[Partition, ...]
 
     def __getstate__(self) -> dict[str, object]:
-        # What is only remembered can be worked out again and need not travel to a worker.
-        return {name: value for name, value in self.__dict__.items() if name != "index"}
+        return stated_fields(self)
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """Groups per attribute, one for an attribute that is summed out."""
         return tuple(len(f.groups) for f in self.factors)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of answers."""
         return math.prod(self.shape)

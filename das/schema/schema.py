@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import chain
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Attribute", "Partition", "Schema", "SchemaError", "StructuralZero"]
+__all__ = ["Attribute", "Partition", "Schema", "SchemaError", "StructuralZero", "stated_fields"]
 
 EVERYTHING = "*"
 """The partition with one group: the attribute is summed out."""
@@ -28,7 +29,15 @@ class SchemaError(ValueError):
     """A schema or a query that cannot mean what was written."""
 
 
-@dataclass(frozen=True, slots=True)
+def stated_fields(value: Any) -> dict[str, object]:
+    """State of a frozen value that travels: its fields.
+
+    What it remembers is worked out again where it is needed: an array that has travelled is no longer read-only.
+    """
+    return {each.name: getattr(value, each.name) for each in fields(value)}
+
+
+@dataclass(frozen=True)
 class Partition:
     """A named grouping of an attribute's labels in which each label stands exactly once.
 
@@ -57,15 +66,19 @@ class Partition:
                 + (f"; never: positions {never}" if never else "")
             )
 
-    @property
+    def __getstate__(self) -> dict[str, object]:
+        return stated_fields(self)
+
+    @cached_property
     def group_of(self) -> NDArray[np.int64]:
         """The group of each label."""
         out = np.empty(self.size, dtype=np.int64)
         for index, members in enumerate(self.groups):
             out[list(members)] = index
+        out.flags.writeable = False
         return out
 
-    @property
+    @cached_property
     def is_identity(self) -> bool:
         """Whether every label is a group of its own, in order."""
         return self.groups == tuple((i,) for i in range(self.size))
@@ -175,20 +188,19 @@ class Schema:
             raise SchemaError("the structural zeros leave no cell in which anybody could be")
 
     def __getstate__(self) -> dict[str, object]:
-        # Worked out again where it is needed: an array that has travelled is no longer read-only.
-        return {name: value for name, value in self.__dict__.items() if name != "possible"}
+        return stated_fields(self)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Attribute names in axis order."""
         return tuple(a.name for a in self.attributes)
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """Number of labels per attribute."""
         return tuple(len(a.labels) for a in self.attributes)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of cells, impossible ones included."""
         return math.prod(self.shape)

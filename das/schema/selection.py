@@ -39,7 +39,7 @@ class Selection(Query):
         """The query whose answers are chosen from."""
         return Query(self.name.partition(_BETWEEN)[0], self.schema, self.factors)
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """Two answers."""
         return (2,)

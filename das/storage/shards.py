@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,10 +84,14 @@ def shards_of(spine: Spine, level: str, numbers_per_unit: int) -> list[Shard]:
     return [Shard(level, i, of, cuts[i], cuts[i + 1]) for i in range(of)]
 
 
-def parquet_bytes(table: pa.Table) -> bytes:
-    """Write a table as Parquet in memory; the same table gives the same bytes."""
+def parquet_bytes(table: pa.Table, *, with_dictionary: Sequence[str] | None = None) -> bytes:
+    """Write a table as Parquet in memory; the same table gives the same bytes.
+
+    ``with_dictionary`` names the columns whose values recur; for others a dictionary costs time and room. None: all.
+    """
     sink = io.BytesIO()
-    pq.write_table(table, sink, compression="zstd", write_statistics=False)
+    dictionary = True if with_dictionary is None else list(with_dictionary)
+    pq.write_table(table, sink, compression="zstd", write_statistics=False, use_dictionary=dictionary)
     return sink.getvalue()
 
 

@@ -22,7 +22,7 @@ from das.estimation.linear.blue import LinearEstimate, update_from_parent
 from das.estimation.problem import FamilyEstimate
 from das.facts.fact import Fact, in_order
 from das.facts.file import read_facts
-from das.release.estimates import table_of_estimates
+from das.release.estimates import RECURRING, table_of_estimates
 from das.release.measurements import read_measurements
 from das.schema.counts import ProtectedCounts
 from das.storage.counts import table_of_counts
@@ -241,22 +241,23 @@ class WriteShard(beam.DoFn):
         files = _files(self.work, shard, self.estimates)
         geocodes = self.work.spine.geocodes(self.level)[shard.start : shard.stop]
 
-        def of_counts() -> pa.Table:
+        def of_counts() -> bytes:
             local = sparse_counts(ProtectedCounts, solved).within(shard.start, shard.stop)
-            return table_of_counts(plan.schema, geocodes, local)
+            return parquet_bytes(table_of_counts(plan.schema, geocodes, local))
 
-        def of_estimates() -> pa.Table:
-            return table_of_estimates(plan, self.work.basis, self.level, geocodes, estimate_of(solved))
+        def of_estimates() -> bytes:
+            table = table_of_estimates(plan, self.work.basis, self.level, geocodes, estimate_of(solved))
+            return parquet_bytes(table, with_dictionary=RECURRING)
 
-        def of_solutions() -> pa.Table:
-            return self._diagnostics(solved)
+        def of_solutions() -> bytes:
+            return parquet_bytes(self._diagnostics(solved))
 
-        tables: tuple[Callable[[], pa.Table], ...] = (of_counts, of_solutions, of_estimates)
+        contents: tuple[Callable[[], bytes], ...] = (of_counts, of_solutions, of_estimates)
         with reporting_errors(self.work.partial):
-            for path, table in zip(files, tables, strict=False):  # without full information there are no estimates
+            for path, content in zip(files, contents, strict=False):  # without full information there are no estimates
                 if not path.exists():
                     path.parent.mkdir(parents=True, exist_ok=True)
-                    write_atomically(path, parquet_bytes(table()))
+                    write_atomically(path, content())
         count(f"shards written, {self.level}")
         yield files[0].name
 

@@ -20,7 +20,7 @@ from das.plan.geography import areas_of, names_of
 from das.plan.plan import Plan
 from das.release.formats import Format, Style, TableWriter, formats_of
 from das.release.microdata import comment_of, table_of_records
-from das.release.table_tasks import TableTask, table_queries
+from das.release.table_tasks import INTERVALS, TableTask, table_queries
 from das.release.tables import table_of_answers, table_of_intervals
 from das.schema.counts import ProtectedCounts
 from das.schema.query import Query, parse_query
@@ -28,7 +28,7 @@ from das.storage.counts import read_counts
 from das.storage.files import write_atomically
 from das.storage.layout import ReleaseFolder
 from das.storage.shards import Shard, parquet_bytes
-from geography import Spine
+from geography import Areas, Spine
 from pipelines.elements.context import WorkerContext
 from pipelines.workers.errors import reporting_errors
 from pipelines.workers.step_timer import timed
@@ -39,6 +39,8 @@ RECORDS = "records"
 """Name of the files of records, without their endings."""
 ROWS_AT_ONCE = 100_000
 """Rows of a table that are held at a time."""
+RUNS_KEPT = 8
+"""Runs of so many rows whose counts a process keeps between tables."""
 MOST_REMEMBERED = 20_000_000
 """Numbers of all tables of the leaves that a process remembers; a larger state reads its files once for each table."""
 
@@ -48,6 +50,8 @@ class PublishTable(beam.DoFn):
 
     def __init__(self, work: WorkerContext, release: ReleaseFolder) -> None:
         self.work, self.release = work, release
+        self._areas: dict[str, Areas] | None = None
+        self._counts: dict[tuple[str, int], ProtectedCounts] = {}
 
     @timed(lambda self, element: f"table of {element.place}")
     def process(self, task: TableTask) -> Iterator[str]:
@@ -57,13 +61,13 @@ class PublishTable(beam.DoFn):
         with reporting_errors(self.work.partial):
             style = Style(geoid=plan.settings.output.geoid)
             _write(self.work.partial, name, self._pieces(task), plan, style)
-            if task.has_intervals(plan, self.work.spine):
-                _write(self.work.partial, f"{name}_intervals", self._intervals(task), plan, style)
+            if task.has_intervals(plan, self.work.spine, self._all_areas()):
+                _write(self.work.partial, f"{name}{INTERVALS}", self._intervals(task), plan, style)
         yield name
 
     def _intervals(self, task: TableTask) -> Iterator[pa.Table]:
         plan, spine = self.work.plan, self.work.spine
-        areas = None if task.place in plan.levels else areas_of(plan, spine)[task.place]
+        areas = None if task.place in plan.levels else self._all_areas()[task.place]
         known = _estimates(self.release, plan, spine)
         found = level_intervals(known, task.place, ask(plan.schema, task.query), areas)
         if areas is not None:
@@ -84,7 +88,7 @@ class PublishTable(beam.DoFn):
                 called = None if names is None else names[here][real[here]]
                 yield table_of_answers(query, geocodes[here][real[here]], answers[real[here]], called)
             return
-        areas = areas_of(plan, spine)[task.place]
+        areas = self._all_areas()[task.place]
         members = areas.membership.tocsc().astype(np.int64)
         totals = np.zeros((len(areas.codes), query.size), dtype=np.int64)
         for here, answers in self._answers(plan.levels[-1], query):
@@ -95,9 +99,24 @@ class PublishTable(beam.DoFn):
         """Runs of a level's geounits and their answers."""
         for run in _runs(self.work.shards(level)):
             here = slice(run[0].start, run[-1].stop)
+            yield here, self._counts_of(level, run).answers(query, here.stop - here.start)
+
+    def _counts_of(self, level: str, run: Sequence[Shard]) -> ProtectedCounts:
+        """Counts of a run of geounits; those of a few runs are kept, because each level has several tables."""
+        key = level, run[0].start
+        if key not in self._counts:
+            if len(self._counts) >= RUNS_KEPT:
+                self._counts.clear()
             counts = [read_counts(self.work.spine, level, shard.path(self.release.counts)) for shard in run]
             unit, cell, count = (np.concatenate([getattr(c, n) for c in counts]) for n in ("unit", "cell", "count"))
-            yield here, ProtectedCounts(unit - here.start, cell, count).answers(query, here.stop - here.start)
+            self._counts[key] = ProtectedCounts(unit - run[0].start, cell, count)
+        return self._counts[key]
+
+    def _all_areas(self) -> dict[str, Areas]:
+        """Areas by kind, read once for all tables."""
+        if self._areas is None:
+            self._areas = areas_of(self.work.plan, self.work.spine)
+        return self._areas
 
 
 def _has_names(plan: Plan, kind: str) -> bool:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 
@@ -35,6 +35,8 @@ __all__ = ["Basis", "Blocks"]
 Floats = NDArray[np.float64]
 Blocks = list[Floats]
 """One array per kind of block: ... x size x size."""
+_Asked = tuple[tuple[str, float], ...]
+_Answers = tuple[list[Floats], list[NDArray[np.int64]], NDArray[np.int64]]
 
 _MOST_CLASSES = 32
 """How many combinations of zero classes limits may make: the cost of a block grows with their cube."""
@@ -160,6 +162,9 @@ class Basis:
 
     schema: Schema
     axes: tuple[Axis, ...]
+    _informations: dict[_Asked, Blocks] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _inverses: dict[_Asked, Blocks | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _answers: dict[str, _Answers] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, schema: Schema, queries: Sequence[Query], limited: Iterable[Query] = ()) -> Basis:
@@ -262,14 +267,6 @@ class Basis:
             self._inverses[asked] = [np.asarray(np.linalg.inv(block)) for block in blocks] if seen else None
         return self._inverses[asked]
 
-    @cached_property
-    def _inverses(self) -> dict[tuple[tuple[str, float], ...], Blocks | None]:
-        return {}
-
-    @cached_property
-    def _informations(self) -> dict[tuple[tuple[str, float], ...], Blocks]:
-        return {}
-
     def rows(self, query: Query) -> list[Floats | None]:
         """For each kind, orthonormal columns that span what the query sees of a block; ``None`` for nothing."""
         pairs = [a.rows(f) for a, f in self._pairs(query)]
@@ -366,14 +363,17 @@ class Basis:
             out += part
         return np.asarray(out.reshape(*lead, -1)[..., answers])
 
-    def _different_answers(self, query: Query) -> tuple[list[Floats], list[NDArray[np.int64]], NDArray[np.int64]]:
+    def _different_answers(self, query: Query) -> _Answers:
         """Answers with different variances: of each attribute the sums in U and a label of each, and which each is."""
+        if query.name in self._answers:
+            return self._answers[query.name]
         # Labels of one group of U are alike: of 2,016 cells of the redistricting schema 16 differ.
         found = [np.unique(a.sums(f), axis=0, return_index=True, return_inverse=True) for a, f in self._pairs(query)]
         which: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
         for rows, _, row_of in found:
             which = (which[:, None] * len(rows) + row_of.reshape(-1)).reshape(-1)
-        return [each[0] for each in found], [each[1] for each in found], which
+        self._answers[query.name] = [each[0] for each in found], [each[1] for each in found], which
+        return self._answers[query.name]
 
     def _pairs(self, query: Query) -> list[tuple[Axis, Partition]]:
         return list(zip(self.axes, query.factors, strict=True))
