@@ -177,4 +177,5 @@ def _cumulative(state: int) -> NDArray[np.float64]:
     for part in parts:
         cells = np.multiply.outer(cells, part / part.sum()).reshape(-1)
     total: NDArray[np.float64] = np.cumsum(cells)
-    return total / total[-1]
+    total /= total[-1]
+    return total
