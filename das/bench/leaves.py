@@ -27,7 +27,14 @@ LEAVES = 100_000
 FAN_OUT = 40
 """Blocks of a tract, and tracts of a county."""
 AT_ONCE = 1 << 17
+NAME = "leaves.toml"
 MAIN = "from das.cli import main; main()"
+GENERATE = """\
+import sys
+from pathlib import Path
+from das.bench.leaves import write_leaves
+write_leaves(Path(sys.argv[1]), int(sys.argv[2]))
+"""
 COMMANDS = ("check", "plan", "tabulate", "measure", "estimate", "publish", "run")
 
 CONFIG = """\
@@ -89,7 +96,7 @@ def write_leaves(folder: Path, leaves: int) -> Path:
             geography.write_table(pa.table({"geocode": codes}))
             labels = pa.array(np.where(leaf % 2, "m", "f"))
             input_file.write_table(pa.table({"geocode": codes, "sex": labels, "count": pa.array(leaf % 4)}))
-    config = folder / "leaves.toml"
+    config = folder / NAME
     config.write_text(CONFIG, encoding="utf-8")
     return config
 
@@ -102,7 +109,8 @@ def rows(*, blocks: int = LEAVES, options: Sequence[str] = ()) -> list[dict[str,
     """
     found = []
     with TemporaryDirectory(prefix="das-bench-leaves-") as folder:
-        config, out = write_leaves(Path(folder), blocks), Path(folder) / "out"
+        config, out = Path(folder) / NAME, Path(folder) / "out"
+        subprocess.run([sys.executable, "-c", GENERATE, folder, str(blocks)], check=True)  # or its memory would count
         for command in COMMANDS:
             arguments = [sys.executable, "-c", MAIN, command, str(config)]
             if command not in ("check", "plan"):
