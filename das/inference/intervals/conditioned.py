@@ -173,9 +173,9 @@ def conditioned_answer(files: PublicFiles, question: Question, asked: Asked, pla
         reason = "is not offered for counts that were drawn to conform, whose errors are not normal"
         raise UsageError(Problem("a ratio" if question.is_ratio else "--interval", reason, "ask for counts"))
     tree = TreeOfRelease.of(files)
+    _require_small_parts(files, tree, _used(files, tree, asked, places))
     weights = _weights(files, tree, asked, places)
     used = np.flatnonzero(weights.any(axis=0))
-    _require_small_parts(files, tree, used)
     draws, effective = posterior_draws(tree, used, files.plan.digest)
     numbers = draws @ weights[:, used].T  # draws x (places answers)
     published = weights[:, used] @ tree.published[used]
@@ -222,18 +222,33 @@ def _require_small_parts(files: PublicFiles, tree: TreeOfRelease, nodes: Indices
     )
 
 
+def _of_leaves(files: PublicFiles, place: Place) -> Floats:
+    """Weight of each leaf of the spine in a place."""
+    weight = np.zeros(len(files.spine.leaves))
+    for level, members in place.union.items():
+        ranges = files.spine.leaf_ranges(level)
+        for unit, each in zip(members.units.tolist(), members.weights.tolist(), strict=True):
+            weight[ranges[unit] : ranges[unit + 1]] += each
+    return weight
+
+
+def _used(files: PublicFiles, tree: TreeOfRelease, asked: Asked, places: Sequence[Place]) -> Indices:
+    """Nodes without children that a question is about; far less than its weights, where the tree is large."""
+    leaves = np.flatnonzero(tree.leaf_unit >= 0)
+    touched = np.zeros(len(files.spine.leaves), dtype=bool)
+    for place in places:
+        touched |= _of_leaves(files, place) != 0
+    inside = touched[tree.leaf_unit[leaves]] & (asked.group_of(tree.leaf_cell[leaves]) >= 0)
+    return np.asarray(leaves[inside], dtype=np.int64)
+
+
 def _weights(files: PublicFiles, tree: TreeOfRelease, asked: Asked, places: Sequence[Place]) -> Floats:
     """Weight of each node in each number: (places answers) x nodes, on nodes without children alone."""
-    spine = files.spine
     leaves = np.flatnonzero(tree.leaf_unit >= 0)
     answer = asked.group_of(tree.leaf_cell[leaves])
     out = np.zeros((len(places), asked.size, len(tree.parent)))
     for at, place in enumerate(places):
-        weight = np.zeros(len(spine.leaves))
-        for level, members in place.union.items():
-            ranges = spine.leaf_ranges(level)
-            for unit, each in zip(members.units.tolist(), members.weights.tolist(), strict=True):
-                weight[ranges[unit] : ranges[unit + 1]] += each
+        weight = _of_leaves(files, place)
         inside = (answer >= 0) & (weight[tree.leaf_unit[leaves]] != 0)
         out[at, answer[inside], leaves[inside]] = weight[tree.leaf_unit[leaves[inside]]]
     return out.reshape(len(places) * asked.size, -1)
