@@ -329,7 +329,7 @@ def test_what_was_not_measured_is_not_estimable_and_what_is_is_named(by_level: R
     ("ask", "said"),
     [
         ({"where": {"sx": "f"}}, "'sx' is not an attribute or recode.*did you mean 'sex'"),
-        ({"where": {"age": "15-25"}}, "'15-25' is not a label of 'age'.*did you mean '15-24'"),
+        ({"where": {"age": "15-25"}}, "'15-25' is no label of 'age'.*'15-24' lies within it"),
         ({"query": "sexx"}, "did you mean 'sex'"),
         ({"area": "vilage:N11"}, "is not a level or a kind of area.*did you mean 'village'"),
         ({"area": "village:N111"}, "is not a village of this release.*did you mean 'N11'"),
