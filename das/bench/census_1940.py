@@ -80,7 +80,7 @@ level = "state"
 reason = "Apportionment"
 
 [estimate]
-information = "level"   # as the published runs did: each level given the one above it
+information = "level"   # each level given the one above it, as in TopDown
 
 [output]
 tables = ["total", "hhgq"]
