@@ -29,15 +29,17 @@ def test_a_release_is_listed_with_its_rows(town: World) -> None:
     rows = {(file["folder"], file["name"]): file["rows"] for file in found["files"]}
     assert rows["tables", "block-total.parquet"] == 60
     assert rows["facts", "spine.parquet"] > 60
-    assert {folder for folder, _ in rows} == {"tables", "microdata", "measurements", "estimates", "counts", "facts"}
+    listed = {"tables", "tables/areas", "microdata", "measurements", "estimates", "counts", "facts"}
+    assert {folder for folder, _ in rows} == listed
 
 
-def test_the_examples_read_the_same_table(town: World) -> None:
+def test_the_examples_read_the_same_table_and_the_same_records(town: World) -> None:
     text = printed("open", town.release.parent)
-    calls = re.findall(r"pd\.(read_\w+)\(\"([^\"]+)\"(, dtype=[^)]*)?\)", text)
-    first, second = (eval(f'pd.{name}("{path}"{more})', {"pd": pd, "str": str}) for name, path, more in calls)
-    assert first.equals(second.astype(first.dtypes))
-    assert set(first["GEOID"].str.len()) == {15}
+    examples = re.findall(r"pd\.read_\w+\(.*\)", text)
+    table, table_as_text, records, records_as_text = (eval(example, {"pd": pd, "str": str}) for example in examples)
+    assert table.equals(table_as_text.astype(table.dtypes))
+    assert set(table["GEOID"].str.len()) == {15}
+    assert records.astype(str).equals(records_as_text)
 
 
 def test_a_folder_without_a_release_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

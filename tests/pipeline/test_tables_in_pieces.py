@@ -12,12 +12,13 @@ import pytest
 from numpy.typing import NDArray
 
 import das
+from das.release.table_tasks import TableTask, table_tasks
 from das.schema.query import Query
 from das.storage import shards
 from das.storage.layout import ReleaseFolder
 from pipelines.elements.context import WorkerContext
 from pipelines.stages import publish
-from pipelines.stages.publish import PublishTable, TableTask, table_tasks
+from pipelines.stages.publish import PublishTable
 
 if TYPE_CHECKING:
     from conftest import World

@@ -252,7 +252,7 @@ def levels_text(found: Mapping[str, Any]) -> str:
     >>> print(levels_text({"comparison": "COMPARISON: 2 runs", "matched": matched,
     ...                    "levels": [{"level": "block", "query": "detailed", "contenders": [row]}]}))
     COMPARISON: 2 runs
-    matched: effective epsilon 1.0000 at delta 0, policy irreducible (raw noise: proved)
+    matched: effective epsilon 1.000 at delta 0, policy irreducible (raw noise: proved)
     <BLANKLINE>
     level  query     contender  effective epsilon  mean L1    +-  mean L2    +-  < 0 %
     block  detailed  raw noise               1.00     4.00  0.10     2.00  0.10  25.00
