@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 INNER = """
 from das.compiled import compiled
 from kernels.constants import MORE
@@ -33,6 +35,7 @@ def call(folder: Path) -> list[int]:
     return [int(word) for word in done.stdout.split()]
 
 
+@pytest.mark.slow
 def test_what_was_compiled_lives_as_long_as_what_went_into_it(tmp_path: Path) -> None:
     kernels = tmp_path / "kernels"
     kernels.mkdir()
@@ -74,6 +77,7 @@ def test_a_command_can_ask_whether_kernels_are_compiled_without_loading_the_comp
     assert done.stdout.split() == [str(machine_code), "False"]
 
 
+@pytest.mark.slow
 def test_machine_code_of_earlier_sources_is_deleted_a_month_after_its_last_use(tmp_path: Path) -> None:
     kernels = tmp_path / "kernels"
     kernels.mkdir()

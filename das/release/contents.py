@@ -89,9 +89,8 @@ class Contents:
             lines += ["Read the records", f'  pandas   pd.read_parquet("{text.with_suffix(".parquet")}")']
             if text.exists():
                 lines.append(f'           pd.read_csv("{text}", sep="|", skiprows=1, dtype=str)')
-                lines.append(
-                    f'  R        readr::read_delim("{text}", delim = "|", skip = 1, col_types = readr::cols(.default = "c"))'
-                )
+                as_text = 'col_types = readr::cols(.default = "c")'
+                lines.append(f'  R        readr::read_delim("{text}", delim = "|", skip = 1, {as_text})')
         return [*lines, "All files as views of DuckDB", f"  cd {self.path} && duckdb -init duckdb.sql"]
 
 

@@ -139,6 +139,7 @@ def test_the_terminal_says_it_and_a_release_that_was_opened_is_closed(
     assert not [path for path in (out, *out.rglob("*")) if path.lstat().st_mode & 0o077]
 
 
+@pytest.mark.slow
 def test_a_simulation_of_confidential_data_is_private_while_it_lasts(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

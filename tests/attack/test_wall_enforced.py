@@ -170,6 +170,7 @@ def test_confidential_files_in_a_folder_that_must_be_read_are_refused(two_sides:
         sides.enforce()
 
 
+@pytest.mark.slow
 def test_the_statement_says_the_weakest(tmp_path: Path) -> None:
     assert weakest([Wall(kind) for kind in KINDS]).kind == NOTHING
     config = write_starter(tmp_path / "input")

@@ -14,6 +14,7 @@ from das.estimation.verify import residual
 FIELDS = {"name", "ours", "peer", "ratio", "unit", "checked", "children", "coupled", "information", "gap"}
 
 
+@pytest.mark.slow
 def test_rows_have_the_promised_fields_and_the_same_optimum():
     found = rows(repetitions=1, children=(2,), information=("level", "full"))
     assert [(row["information"], row["coupled"]) for row in found] == [

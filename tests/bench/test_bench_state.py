@@ -15,6 +15,7 @@ from das.errors import UsageError
 from das.runner import STAGES
 
 
+@pytest.mark.slow
 def test_its_numbers_fit_together() -> None:
     said = CliRunner().invoke(cli.das, ["bench", "state", "--json", "--blocks", "40"])
     found = json.loads(said.output)

@@ -30,6 +30,7 @@ def with_method(config: Path, method: str) -> Path:
     return config
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_plan_and_check_say_it_for_the_congenial_method_alone(
     run: Callable[..., Any], config: Path, method: str
@@ -46,6 +47,7 @@ def test_plan_and_check_say_it_for_the_congenial_method_alone(
         assert len(content["accuracy"]["figures"]) == len(FIGURES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_the_report_says_it_for_the_congenial_method_alone(config: Path, method: str) -> None:
     plan = load(with_method(config, method))
@@ -63,6 +65,7 @@ def test_the_paragraph_has_figures_with_their_source() -> None:
     assert any(figure.congenial > figure.least_squares for figure in FIGURES)
 
 
+@pytest.mark.slow
 def test_trees_are_compared_on_generated_people(run: Callable[..., Any], config: Path) -> None:
     path = with_method(config, "congenial")
     (config.parent / "people.csv").unlink()  # the records need not even be there

@@ -83,6 +83,7 @@ def test_init_like_another_example(run: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.slow
 def test_init_like_one_table(run: Run, tmp_path: Path) -> None:
     begun = run("init", tmp_path / "town", "--like", "one-table")
     assert f"das table plan {tmp_path}/town/config.toml" in begun.stdout

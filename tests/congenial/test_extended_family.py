@@ -308,6 +308,7 @@ def test_no_random_world_is_refused(country: Any) -> None:
     assert not all(held)  # some of them doubles do not hold at any reach
 
 
+@pytest.mark.slow
 def test_two_neighbours_are_both_drawn_where_doubles_hold_neither_or_one(country: Any) -> None:
     """A thousand people in one block of fifty, epsilon 2: the data that used to be refused."""
     plan = plan_of(country, [10] * 5, "pure", "2")
@@ -323,6 +324,7 @@ def test_two_neighbours_are_both_drawn_where_doubles_hold_neither_or_one(country
         assert world.keeps(drawn)
 
 
+@pytest.mark.slow
 def test_a_thousand_million_people_in_one_cell(country: Any) -> None:
     plan = plan_of(country, [3, 3], "zcdp", "1")
     truth = np.zeros((6, 2), dtype=np.int64)

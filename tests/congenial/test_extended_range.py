@@ -65,6 +65,7 @@ SLOPES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(one=SLOPES, two=SLOPES, start=st.integers(-3, 3))
 def test_convolutions_of_any_range_have_a_small_relative_error(one, two, start):

@@ -191,6 +191,7 @@ def test_draws_follow_the_conditioned_law_and_no_other(country: Any, queries: di
     assert p_value(seen, law(wrong, spine), n) < 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("facts", ["middle", "bounded leaves"])
 @pytest.mark.parametrize("framework", ["zcdp", "pure"])
 def test_draws_follow_the_law_given_facts_in_the_middle_and_below(country: Any, facts: str, framework: str) -> None:
@@ -210,6 +211,7 @@ def test_draws_follow_the_law_given_facts_in_the_middle_and_below(country: Any, 
     assert p_value(seen, wrong, n) < 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("facts", ["root", "middle", "bounded leaves"])
 def test_the_pipeline_draws_what_the_families_draw(country: Any, facts: str, tmp_path: Path) -> None:
     """Beam adds nothing to the law: with one key its release is the table that the families above were tested by."""

@@ -126,6 +126,7 @@ def test_correlated_estimates_have_the_optimum_of_cvxpy(small_family, seed, chil
     agree(family)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32),

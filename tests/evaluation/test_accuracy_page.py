@@ -78,6 +78,7 @@ def test_areas_are_added_up_from_their_villages(folder: Path, found: dict) -> No
     assert places["ranking"]["places"] == 2
 
 
+@pytest.mark.slow
 def test_other_data_are_not_shown_beside(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "input", tmp_path / "input", ignore=shutil.ignore_patterns("*.sqlite*"))
     people = tmp_path / "input/people.csv"

@@ -75,6 +75,7 @@ def promised(plan: Plan) -> float:
     return next(entry["epsilon"] for entry in sections["effective"] if entry["policy"] == "irreducible")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [(), GAUSSIAN], ids=["laplace", "gaussian"])
 def test_the_matched_plan_promises_no_more_and_hardly_less(
     tmp_path: Path, changes: tuple[tuple[str, str], ...]
@@ -108,6 +109,7 @@ def test_an_epsilon_that_is_asked_for(laplace: Path) -> None:
         matched_budget_lower(plan, Fraction(1, 10**9))
 
 
+@pytest.mark.slow
 def test_a_plan_that_cannot_be_conditioned_is_compared_without_congenial_draws(tmp_path: Path) -> None:
     crossing = das.load(tree_of(tmp_path / "crossing", queries=MIXED))
     presence = das.load(tree_of(tmp_path / "presence", ('"replace"', '"add-remove"'), (TAIL, "")))

@@ -194,6 +194,7 @@ def test_part_of_a_spine_is_whole_geounits_spread_evenly() -> None:
     assert (few.size("tract"), few.size("block"), few.size("state")) == (4, 40, 2)
 
 
+@pytest.mark.slow
 def test_what_is_pasted_is_the_plan_that_was_simulated(country: Any) -> None:
     plan = country.plan(
         estimate=CONGENIAL, strategy=_strategy(TOTALS), output={"tables": ["sex"]}, invariant=STATE_TOTAL

@@ -140,6 +140,7 @@ def test_rounded_shares_sum_to_one_and_none_is_lost(parts: dict[str, float]) -> 
     assert all(abs(float(found[name]) - part / whole) < 0.0006 * len(parts) for name, part in parts.items())
 
 
+@pytest.mark.slow
 @given(st.floats(0.2, 0.99), st.floats(0.5, 20))
 def test_a_share_is_just_met_by_the_errors_it_allows(share: float, percent: float) -> None:
     settings = TargetSettings(level="block", query="total", share=share, within_percent=percent)

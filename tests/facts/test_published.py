@@ -200,6 +200,7 @@ def test_passes_that_cannot_be_meant(country: Country, estimate: dict[str, Any],
         country.plan(estimate=estimate)
 
 
+@pytest.mark.slow
 def test_passes_run_and_conform(country: Country) -> None:
     country.file("people.csv", PEOPLE)
     passes = {"county": [["total"]], "all": [["total", "sex * grown"]]}

@@ -152,6 +152,7 @@ class TestRelease:
         assert found["corrected"]["coefficients"]["total"]["estimate"] == pytest.approx(fit.coefficients[1])
         assert found["naive"]["rows"] == 60
 
+    @pytest.mark.slow
     def test_exact_likelihood_from_the_noise_that_the_release_states(self, release) -> None:
         folder, plan, values = release
         asked = ["infer", "regression", folder, "--level", "block", "--likelihood", "--on", "total", "--response"]
@@ -211,6 +212,7 @@ class TestCsv:
         np.savetxt(path, noisy, delimiter=",", header="x,y", comments="")
         return path
 
+    @pytest.mark.slow
     def test_all_three_fits(self, csv: Path) -> None:
         noise = ["--noise", "x=laplace:2", "--noise", "y=laplace:2", "--likelihood"]
         found = das("infer", "regression", csv, "--response", "y", "--on", "x", *noise)

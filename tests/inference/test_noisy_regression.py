@@ -253,6 +253,7 @@ class TestMeasuredCounts:
         numeric = gradients(lambda t: np.array([problem.with_gradient(t)[0]]), at)[0]
         np.testing.assert_allclose(gradient, numeric, rtol=1e-5, atol=1e-6)
 
+    @pytest.mark.slow
     def test_the_fit_undoes_the_attenuation(self) -> None:
         rng = np.random.default_rng(4)
         x = rng.negative_binomial(3, 3 / 23, 150)

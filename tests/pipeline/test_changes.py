@@ -121,6 +121,7 @@ def damage(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
 
 
+@pytest.mark.slow
 def test_damage_is_named_and_never_taken_for_done(starter: Path, tmp_path: Path) -> None:
     """At each stage: what the one before made durable was truncated since."""
     out, plan, runner = tmp_path / "out", das.load(starter), das.runner.find_runner()

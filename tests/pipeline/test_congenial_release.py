@@ -134,6 +134,7 @@ def test_the_statement_says_what_was_done_and_what_is_proved(release: das.Releas
     assert statement["conditioned"]["tree"].split(" > ")[-1] in page
 
 
+@pytest.mark.slow
 def test_one_key_gives_the_same_counts_and_another_gives_others(
     release: das.Release, home: Path, repeated: Repeated
 ) -> None:
@@ -153,6 +154,7 @@ def test_it_can_be_evaluated(release: das.Release, home: Path) -> None:
     assert (home / "out" / "confidential" / "evaluation.json").exists()
 
 
+@pytest.mark.slow
 def test_totals_first_and_cells_in_the_leaves(home: Path) -> None:
     queries = 'total = "1"\n[strategy.queries.village]\ntotal = "1/2"\ndetailed = "1/2"\n'
     plan = congenial(home, queries)
@@ -161,6 +163,7 @@ def test_totals_first_and_cells_in_the_leaves(home: Path) -> None:
     assert verify_release(release.folder) == []
 
 
+@pytest.mark.slow
 def test_counts_that_lie_about_their_noise_are_no_release(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipelines.stages.congenial, "with_noise_stated", lambda table, measurements: table)
     with pytest.raises(BudgetError, match="planned but not measured"):
@@ -172,6 +175,7 @@ def test_what_is_no_tree_is_refused_when_it_is_read(home: Path) -> None:
         congenial(home, MIXED)
 
 
+@pytest.mark.slow
 def test_two_congenial_releases_are_accounted_together(release: das.Release, home: Path) -> None:
     source = read_source(str(home / "out"))
     alone, twice = (joint_account([source] * times).sections["effective"] for times in (1, 2))
@@ -180,6 +184,7 @@ def test_two_congenial_releases_are_accounted_together(release: das.Release, hom
         assert two["epsilon"] == pytest.approx(2 * one["epsilon"])  # pure: each loss and each sampler's error counts
 
 
+@pytest.mark.slow
 def test_windows_that_are_too_narrow_at_first_give_the_same_draw(
     release: das.Release, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +192,7 @@ def test_windows_that_are_too_narrow_at_first_give_the_same_draw(
     assert draw(congenial(home), home / "widened", "one").equals(release.counts("village"))
 
 
+@pytest.mark.slow
 def test_extended_range_draws_the_same_counts_from_the_same_key(
     release: das.Release, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +201,7 @@ def test_extended_range_draws_the_same_counts_from_the_same_key(
     assert draw(congenial(home), home / "extended", "one").equals(release.counts("village"))
 
 
+@pytest.mark.slow
 def test_splits_that_doubles_do_not_prove_are_drawn_all_the_same(
     release: das.Release, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

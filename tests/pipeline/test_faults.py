@@ -61,6 +61,7 @@ def failing(step: type[beam.DoFn], times: int) -> tuple[Callable[..., Iterator[A
     return done_in_vain, failed
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unconfined")
 @pytest.mark.parametrize(("step", "stage"), [(MeasureShard, "measure"), (WriteShard, "estimate")])
 def test_a_bundle_that_fails_twice_after_it_wrote(
@@ -193,6 +194,7 @@ def until(what: Callable[[], object], seconds: float = 60) -> None:
 # Runners outside this process: what is checked before a run, and the message when they fail.
 
 
+@pytest.mark.slow
 def test_a_job_server_gives_the_same_bytes_and_leaves_nothing_behind(
     country: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tree: Tree
 ) -> None:
@@ -221,6 +223,7 @@ def test_no_job_server_listens(cluster: str, starter: Path, tmp_path: Path) -> N
     assert not (starter.parent / "ledger.sqlite").exists()
 
 
+@pytest.mark.slow
 def test_another_program_listens(starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "DESCRIBE_SECONDS", 1)
     with socket.create_server(("localhost", 0)) as mute:
@@ -229,6 +232,7 @@ def test_another_program_listens(starter: Path, tmp_path: Path, monkeypatch: pyt
             das.run(das.load(starter), out=tmp_path / "out", options=options)
 
 
+@pytest.mark.slow
 def test_workers_that_do_not_see_the_folder(starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     process = preflight.ReportWorker.process
 
@@ -299,6 +303,7 @@ def test_the_small_job_is_given_as_long_as_was_asked(
     assert given == [7000, 0]
 
 
+@pytest.mark.slow
 def test_a_runner_that_fails_the_small_job(starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: preflight.ReportWorker, number: int) -> Iterator[tuple[int, int]]:
         raise RuntimeError("no")
@@ -346,6 +351,7 @@ def test_the_defaults_of_spark_are_its_own_and_give_way_to_the_command_line() ->
 # A worker ends with the run that it was started for.
 
 
+@pytest.mark.slow
 def test_a_token_holds_until_its_run_ends_or_the_next_begins(tmp_path: Path) -> None:
     with lifetime.token_in(tmp_path) as first:
         assert lifetime.holds(first)
@@ -356,6 +362,7 @@ def test_a_token_holds_until_its_run_ends_or_the_next_begins(tmp_path: Path) -> 
     assert token_of("{}") is None
 
 
+@pytest.mark.slow
 def test_a_worker_exits_when_its_token_is_gone(tmp_path: Path) -> None:
     ended = threading.Event()
     with lifetime.token_in(tmp_path) as token:

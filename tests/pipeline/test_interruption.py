@@ -217,6 +217,7 @@ def test_a_run_that_reads_its_input_otherwise_is_refused_before_it_draws(
     assert processes(*command).code == 0
 
 
+@pytest.mark.slow
 def test_a_geography_mended_after_an_interruption_is_used_as_a_whole(
     processes: Processes, starter: Path, tmp_path: Path
 ) -> None:
@@ -351,6 +352,7 @@ def test_killed_twenty_times_within_a_stage(processes: Processes, tree: Tree, st
     assert tree(outs[1] / "release") == tree(outs[0] / "release")
 
 
+@pytest.mark.slow
 def test_killed_while_histograms_are_written_what_was_placed_is_not_read_again(
     processes: Processes, tree: Tree, starter: Path, tmp_path: Path
 ) -> None:

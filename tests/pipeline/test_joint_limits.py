@@ -54,6 +54,7 @@ information = "INFORMATION"
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("information", ["level", "full"])
 def test_a_run_with_joint_limits_ends_well(tmp_path: Path, information: str) -> None:
     rng = np.random.default_rng(5)

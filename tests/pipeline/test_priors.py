@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from das.demo.starter import write_demo
 from das.plan.load import load
 from das.runner import find_runner
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from conftest import World
 
 
+@pytest.mark.slow
 def test_priors_move_counts_alone(town: World, tmp_path: Path) -> None:
     """The town was released without a prior, the default; the same demo, with the same key, with the sharing prior."""
     assert town.plan.settings.estimate.prior == "none"

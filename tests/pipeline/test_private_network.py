@@ -291,6 +291,7 @@ def test_only_a_runner_at_the_clusters_own_address_is_in_its_network(
         FLINK.network.down()
 
 
+@pytest.mark.slow
 def test_a_run_is_done_inside_and_what_it_raises_arrives(
     starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -141,6 +141,7 @@ def test_records_tabulate_to_the_counts(world: World) -> None:
     assert (world.dense(leaves, leaf, labels) == world.counts(leaves)).all()
 
 
+@pytest.mark.slow
 def test_csv_says_the_same_as_parquet(world: World) -> None:
     found = 0
     for path in sorted(world.release.glob("[tm]*/*.parquet")):

@@ -250,6 +250,7 @@ def test_nothing_of_the_call_is_on_the_command_line_or_in_the_environment(called
     assert all(secret.encode() not in text for text in seen)
 
 
+@pytest.mark.slow
 def test_the_command_serves_a_call_and_keeps_what_is_printed_out_of_the_answers(
     called: ModuleType, capfd: pytest.CaptureFixture[str]
 ) -> None:

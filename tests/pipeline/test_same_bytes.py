@@ -66,6 +66,7 @@ def test_worker_processes_change_nothing(world: World, tmp_path: Path, tree: Tre
     assert tree(again(world, tmp_path / "out", world.out.parent.name[:-1], MULTI_PROCESS)) == tree(world.release)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unconfined")
 def test_levels_cut_into_shards_hold_the_same(
     country: World, tmp_path: Path, tree: Tree, monkeypatch: pytest.MonkeyPatch

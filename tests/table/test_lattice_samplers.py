@@ -232,6 +232,7 @@ def test_the_published_table_keeps_its_totals() -> None:
         assert drawn.any(axis=1).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(2, 7), (3, 5), (4, 4), (10, 10), (2, 3, 3)])
 def test_random_tables_keep_their_margins(shape: tuple[int, ...]) -> None:
     near = near_margins(*shape)
