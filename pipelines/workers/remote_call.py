@@ -42,7 +42,11 @@ __all__ = ["Child", "RemoteFailure", "call", "end_with_parent", "main", "serve",
 STOP_SECONDS = 20.0
 """How long a child that was asked to stop may take to leave its folders in order."""
 PR_SET_PDEATHSIG = 1
-LOST = Problem("a worker process", "was ended before its work was done", "run the same command again")
+LOST = Problem(
+    "a worker process",
+    "was ended before its work was done",
+    "run the same command again; if that happens again, it may lack memory (`dmesg` says whom the kernel ended for it)",
+)
 
 
 class RemoteFailure(Exception):
