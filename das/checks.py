@@ -100,7 +100,7 @@ def check(plan: Plan) -> dict[str, Any]:
     if refused:
         raise BudgetError(refused)
     files = [path.name for path in input_files(plan)]
-    units = {level: spine.size(level) for level in spine.levels} if spine is not None else {}
+    units = {level: int(spine.real(level).sum()) for level in spine.levels} if spine is not None else {}
     return {
         "ok": True,
         "release": plan.name,

@@ -14,7 +14,7 @@ from das.errors import ConfigError, Problem, UsageError, WindowsTooNarrow
 from das.exact import digest_of, digest_of_input
 from das.facts.collect import facts_of
 from das.facts.vacuous import refuse_vacuous_facts, refuse_vacuous_plan
-from das.plan.geography import names_of, spine_of
+from das.plan.geography import areas_of, names_of, spine_of
 from das.plan.plan import Plan
 from das.plan.tree_of_counts import tree_of
 from das.records.read import chunks, fingerprints, input_files
@@ -28,6 +28,7 @@ from das.storage.room import require_room
 from das.storage.run_identity import RunIdentity
 from das.storage.shards import parquet_bytes
 from das.storage.staging import Staging, committed
+from geography import Spine
 from pipelines.elements.context import MAPPED, WorkerContext
 from pipelines.stage_runner import PUBLIC, StageRunner, require_unchanged, require_written
 from pipelines.stages.measure import MeasureShard, true_answers_of, write_facts
@@ -57,7 +58,7 @@ class ConfidentialStages(StageRunner):
         files = input_files(self.plan)
         pieces = chunks(self.plan)
         spine = spine_of(self.plan)
-        names_of(self.plan, spine)  # what is wrong with them is said before anything is spent
+        self._read_areas_and_names(spine)
         refuse_vacuous_plan(self.plan, spine)
         prints = fingerprints(files)
         how = self.plan.settings.input.model_dump(mode="json", exclude={"budget", "data", "ledger"})
@@ -79,6 +80,11 @@ class ConfidentialStages(StageRunner):
             self.execute("tabulate", (staging.partial,), build, shards=len(work.all_shards()))
             staging.commit({"stage": "tabulate", "key": key, "inputs": prints, "how": digest_of(how)})
 
+    def _read_areas_and_names(self, spine: Spine) -> None:
+        """Say what is wrong with areas and names before anything is spent; only ``publish`` needs them."""
+        areas_of(self.plan, spine)
+        names_of(self.plan, spine)
+
     def measure(self) -> None:
         """Noisy measurements and public facts: the only step at which anything is spent."""
         release, confidential = self.layout.release, self.layout.confidential
@@ -90,6 +96,7 @@ class ConfidentialStages(StageRunner):
             spine_path = confidential.histograms / f"spine{MAPPED}"
             reading = WorkerContext(self.plan, spine_path, confidential.histograms)
             self._require_provable(reading)
+            self._read_areas_and_names(reading.spine)
             require_room(self.plan, reading.spine, release.path)
             answers = true_answers_of(reading, confidential.histograms)
             facts = facts_of(self.plan, reading.spine, answers)

@@ -146,11 +146,12 @@ def refuse_remote(folder: Path) -> None:
     --------
     >>> refuse_remote(Path("gs://bucket/out"))
     Traceback (most recent call last):
-    das.errors.UsageError: gs:/bucket/out: a run cannot be written to gs://; name a folder of this machine, or ...
+    das.errors.UsageError: gs://bucket/out: a run cannot be written to gs://; name a folder of this machine, or ...
     """
     if scheme := remote_scheme(folder):
+        address = str(folder).replace(":/", "://", 1)  # pathlib makes one slash of two
         remedy = "name a folder of this machine, or one that all workers mount, and copy the finished release"
-        raise UsageError(Problem(str(folder), f"a run cannot be written to {scheme}://", remedy))
+        raise UsageError(Problem(address, f"a run cannot be written to {scheme}://", remedy))
 
 
 def make_root(folder: Path, *, private: bool = False) -> None:

@@ -191,6 +191,23 @@ def test_input(file: str, content: str | None, message: str, run: Run, config: P
         assert message in ended.stderr
 
 
+@pytest.mark.parametrize("content", [None, "catchment,village\nC1,N99\n", "catchment;village\n"])
+def test_areas_that_cannot_be_read_cost_nothing(content: str | None, run: Run, config: Path, tmp_path: Path) -> None:
+    """Only the last stages need them, and the budget would be spent by then."""
+    text = config.read_text()
+    assert "\n[[geography.areas]]" not in text
+    config.write_text(
+        text + '\n[[geography.areas]]\nname = "catchment"\nfile = "catchments.csv"\n'
+        'area = "catchment"\ngeocode = "village"\n'
+    )
+    if content is not None:
+        (config.parent / "catchments.csv").write_text(content)
+    ended = run("run", config, "--out", tmp_path / "out")
+    assert ended.code in (2, 3)
+    assert "catchments.csv" in ended.stderr
+    assert not (config.parent / "ledger.sqlite").exists()
+
+
 def test_truncated_parquet(run: Run, config: Path, tmp_path: Path) -> None:
     (config.parent / "people.parquet").write_bytes(b"PAR1 and no more")
     alter(config, '"people.csv"', '"people.parquet"')
