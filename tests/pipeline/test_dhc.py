@@ -110,7 +110,7 @@ def test_a_demographic_release_of_demo_size(tmp_path: Path) -> None:
     how = pq.read_table(release.folder.counts / "diagnostics" / "state.parquet").to_pylist()
     assert [(row["solver"], row["gap"] <= 1e-6, row["widened"]) for row in how] == [("large", True, 0)]
     stated = release.table("state", "hispanic * sex").iloc[0].astype(int)
-    true = pd.Series([f"{row[2]} * {row[4]}" for row in rows]).value_counts()
+    true = pd.Series([f"{row[2]}_by_{row[4]}" for row in rows]).value_counts()
     assert np.abs(stated - true).max() < 150, "noise of five people, and what nonnegative counts make of it"
 
 

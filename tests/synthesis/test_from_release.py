@@ -323,4 +323,4 @@ def test_from_a_real_release_by_the_command(tmp_path: Path) -> None:
     for place in table.index:
         for sex in ("f", "m"):
             for grown in ("child", "adult"):
-                assert table.loc[place, f"{sex} * {grown}"] == found.get((place, sex, grown), 0)
+                assert table.loc[place, f"{sex}_by_{grown}"] == found.get((place, sex, grown), 0)
