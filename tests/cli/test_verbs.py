@@ -64,7 +64,7 @@ def test_init_writes_what_check_accepts(run: Run, tmp_path: Path) -> None:
     assert "nothing was spent" in checked.stdout
     found = json.loads(run("check", folder / "config.toml", "--json").stdout)
     assert found["ok"] is True
-    assert found["geounits"] == {"province": 2, "district": 4, "village": 9}
+    assert found["geounits"] == {"province": 2, "district": 3, "village": 9}
     assert files_in(tmp_path) == before
     again = run("init", folder)
     assert again.code == 2

@@ -178,7 +178,7 @@ def tables_seen(drawer: Drawer, name: str, runs: int) -> dict[bytes, int]:
     return Counter(drawer.draw(key.streams(b"test")).tobytes() for key in keys)
 
 
-@pytest.mark.parametrize("framework", ["zcdp", "pure"])
+@pytest.mark.parametrize("framework", ["zcdp", pytest.param("pure", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("queries", TREES.values(), ids=TREES)
 def test_draws_follow_the_conditioned_law_and_no_other(country: Any, queries: dict[str, Any], framework: str) -> None:
     plan = plan_of(country, queries, framework=framework)

@@ -131,7 +131,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("stage", [pytest.param(s, marks=() if s == "measure" else pytest.mark.slow) for s in COMMITS])
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", COMMITS)
 def test_a_disk_that_is_full_when_a_stage_commits(
     stage: str, small_disk: Path, processes: Processes, starter: Path, country: World, tree: Tree
 ) -> None:
