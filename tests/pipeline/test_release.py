@@ -18,6 +18,8 @@ import pytest
 import das
 from das.demo import CENRACE, HHGQ, HISPANIC, VOTINGAGE
 from das.demo.starter import write_starter
+from das.errors import UsageError
+from geography import Spine
 
 if TYPE_CHECKING:
     from conftest import World
@@ -232,3 +234,11 @@ def test_an_empty_branch_is_released_like_any_other(tmp_path: Path) -> None:
     assert release.table("province", "total").loc["S", "total"] == 0
     assert release.table("village", "total")["total"].filter(like="S").sum() == 0
     assert list(release.estimates("district")["geocode"].unique()) == ["N1", "N2", "S1"]
+
+
+def test_a_placeholder_of_a_skipped_level_is_no_place(country: World) -> None:
+    spine = Spine.load(country.release / "facts" / "spine.parquet")
+    (code,) = spine.geocodes("district")[~spine.real("district")]
+    with pytest.raises(UsageError, match="is not a district of this release") as refused:
+        das.open(country.out).query(area=f"district:{code}")
+    assert f"'{code}'" not in str(refused.value)

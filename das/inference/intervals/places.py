@@ -53,9 +53,10 @@ class Gazetteer:
         self._require(kind)
         spine = self.files.spine
         if kind in spine.levels:
-            unit = int(spine.locate(kind, np.array([code]))[0])
-            if unit < 0:
-                raise UsageError(Problem(text, f"is not a {kind} of this release", _near(code, spine.geocodes(kind))))
+            unit, real = int(spine.locate(kind, np.array([code]))[0]), spine.real(kind)
+            if unit < 0 or not real[unit]:  # a placeholder of a skipped level is no place
+                known = spine.geocodes(kind)[real]
+                raise UsageError(Problem(text, f"is not a {kind} of this release", _near(code, known)))
             return Place(text, {kind: Members(np.array([unit], dtype=np.int64), np.ones(1))})
         areas = self.areas(kind)
         if code not in areas.codes:
