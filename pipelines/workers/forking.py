@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import select
@@ -83,6 +84,7 @@ class ForkServer:
         if not child:
             try:
                 _close_all_but(theirs.fileno())
+                gc.freeze()  # what was imported stays; to look through it again would copy its pages
                 fork_server.serve(theirs)
             finally:
                 os._exit(0)
