@@ -4,6 +4,9 @@ Numba keeps machine code under a folder and compares it with the kernel's own fi
 modules that are compiled into it may have changed as well. So each kernel is kept in a folder named by a digest of its
 module and of every module of its package that it imports. Folders of earlier sources are deleted when a new one is made
 and they were not used for a month.
+
+Numba unpickles what it finds in such a folder, and runs it: whoever could write there would have this user's rights. So
+machine code that others may have changed is deleted, and a folder that they may replace is closed to them, or refused.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import inspect
 import os
 import re
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +25,8 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
+
+from das.errors import Problem, UsageError
 
 __all__ = [
     "compile_once",
@@ -66,6 +72,7 @@ def _cached(function: Callable[..., Any], inline: Literal["never", "always"]) ->
 
     folder = kernel_folder(function)
     _mark_used(folder)
+    _close_to_others(folder)
     settings: Any = numba.config
     before = settings.CACHE_DIR
     settings.CACHE_DIR = str(folder)
@@ -135,6 +142,61 @@ def kernel_root(package: Path = _PACKAGE) -> Path:
 
 def _folder(module: Path, package: Path) -> Path:
     return kernel_root(package) / _digest(module, package)[:16]
+
+
+def _close_to_others(folder: Path) -> None:
+    """See to it that a folder of machine code exists, and that nobody but its owner can change what is in it."""
+    root = folder.parent
+    _require_own(root)
+    owners = _trusted(root)
+    with suppress(FileNotFoundError):
+        found = [path.lstat() for path in (folder, *folder.rglob("*"))]
+        reached = bool(found[0].st_mode & 0o077)
+        if any(each.st_uid not in owners or (reached and _others_may_write(each)) for each in found):
+            shutil.rmtree(folder)
+    with suppress(OSError):  # it is there, or cannot be made
+        folder.mkdir(mode=0o755 if _beside_package(root) and _umask() & 0o022 == 0o022 else 0o700)
+
+
+@cache
+def _require_own(root: Path) -> None:
+    """Make the folder of all kernels, and refuse one that others could put another in the place of."""
+    above = [root.parent] if _beside_package(root) or "DAS_CACHE" in os.environ else [root.parent.parent, root.parent]
+    owners = _trusted(root)
+    for path in (*above, root):
+        with suppress(OSError):
+            path.mkdir(mode=0o755 if _beside_package(root) else 0o700, parents=True)
+        if not path.exists():
+            return  # every process compiles for itself
+        found = path.stat()
+        if found.st_uid in owners and _others_may_write(found):
+            with suppress(OSError):
+                path.chmod(stat.S_IMODE(found.st_mode) & ~0o022)
+            found = path.stat()
+        if found.st_uid not in owners or _others_may_write(found):
+            reason = "others may write it, and so put code into the compiled kernels that das loads from it"
+            remedy = f"run `chmod go-w {path}` as its owner, or name a folder of your own with DAS_CACHE"
+            raise UsageError(Problem(str(path), reason, remedy))
+
+
+def _trusted(root: Path) -> set[int]:
+    """Users whose machine code is loaded: this one, the administrator and, beside a package, the package's owner."""
+    return {os.geteuid(), 0, *([root.parents[1].stat().st_uid] if _beside_package(root) else [])}
+
+
+def _beside_package(root: Path) -> bool:
+    return root.parent.name == "__pycache__"
+
+
+def _others_may_write(found: os.stat_result) -> bool:
+    return bool(found.st_mode & 0o022) and not found.st_mode & stat.S_ISVTX
+
+
+def _umask() -> int:
+    """The umask of this process, read without changing it."""
+    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    found = re.search(r"^Umask:\s*(\d+)", status, flags=re.MULTILINE)
+    return int(found.group(1), 8) if found else 0
 
 
 def _mark_used(folder: Path) -> None:

@@ -119,8 +119,9 @@ def compare_(
 ) -> None:
     """Compare raw noise, least squares and conditioned noise at the same effective privacy.
 
-    Without an argument on an example table; with a CONFIG on its own data, which should need no protection, because
-    distances from the truth have none; with the DIR of a run on that run's data, into its confidential folder alone.
+    Without an argument on an example table; with a CONFIG on its own data, which it must declare public or generated,
+    because nothing protects distances from the truth; with the DIR of a run on that run's data, into its confidential
+    folder alone.
     """
     from das.evaluation.compare import compare
     from das.report.progress import progress_on_stderr

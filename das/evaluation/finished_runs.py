@@ -22,6 +22,8 @@ from das.evaluation.intervals import Covered, covered
 from das.evaluation.repeat import World, for_testing
 from das.evaluation.tally import Tally
 from das.plan.plan import Plan
+from das.storage.files import write_atomically
+from das.storage.hardening import harden
 from das.storage.layout import Layout
 
 __all__ = ["FinishedRun", "all_cores", "finished_runs"]
@@ -49,9 +51,8 @@ class FinishedRun:
                 rows.append([*where, tally.cells, tally.scores[0], list(tally.bins)])
             held = [[*where, c.intervals, c.hold] for where, c in self.intervals[name].items()]
             content.append({"name": name, "tallies": rows, "intervals": held, "seconds": self.seconds[name]})
-        partial = path.with_suffix(".partial.npz")
-        np.savez_compressed(partial, allow_pickle=False, content=np.array(json.dumps(content)), **arrays)
-        partial.replace(path)
+        about = np.array(json.dumps(content))
+        write_atomically(path, lambda file: np.savez_compressed(file, allow_pickle=False, content=about, **arrays))
 
     @classmethod
     def load(cls, path: Path) -> FinishedRun:
@@ -88,7 +89,7 @@ def finished_runs(
             yield done
         return
     World.tabulate(plans, home, options)  # once, before all
-    pool = ProcessPoolExecutor(min(workers, len(missing)), mp_context=get_context("spawn"))
+    pool = ProcessPoolExecutor(min(workers, len(missing)), mp_context=get_context("spawn"), initializer=harden)
     try:
         started = [pool.submit(_in_process, dict(plans), home, run, tuple(options)) for run in missing]
         for done, finished in enumerate(as_completed(started), start=runs - len(missing) + 1):

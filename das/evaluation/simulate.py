@@ -27,7 +27,9 @@ from das.exact import digest_of
 from das.plan.load import to_toml
 from das.plan.plan import Plan
 from das.runner import Progress
-from das.storage.files import exclusive_lock, make_private
+from das.storage.files import exclusive_lock, write_atomically
+from das.storage.hardening import harden
+from das.storage.permissions import make_new
 
 __all__ = ["compare", "comparison_text", "simulate", "simulation_text"]
 
@@ -107,6 +109,7 @@ def compare(
     """
     if not plans or runs < 1:
         raise UsageError(Problem("simulation", "needs at least one plan and one run", "ask for --runs 1 or more"))
+    harden()  # what was kept of earlier runs is as confidential as their data
     report = progress or (lambda stage, done, of: None)
     with _home(plans, workdir, keep) as home:
         testing = {name: for_testing(plan, home / "ledger.sqlite") for name, plan in plans.items()}
@@ -144,15 +147,15 @@ def _home(plans: Mapping[str, Plan], workdir: Path, keep: Path | None) -> Iterat
         with tempfile.TemporaryDirectory(prefix="simulation-", dir=workdir) as private:
             yield Path(private)
         return
-    keep.mkdir(parents=True, exist_ok=True)
-    make_private(keep)
+    keep.absolute().parent.mkdir(parents=True, exist_ok=True)
+    make_new(keep, private=True, empty=False)
     with exclusive_lock(keep):
         about = digest_of({name: [str(plan.folder), to_toml(plan.settings)] for name, plan in plans.items()})
         mark = keep / "plans.txt"
         if mark.exists() and mark.read_text() != about:
             reason = "holds runs of other plans or of other people"
             raise UsageError(Problem(str(keep), reason, "name another folder with --out, or remove it"))
-        mark.write_text(about)
+        write_atomically(mark, about.encode())
         yield keep
 
 

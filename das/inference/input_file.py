@@ -18,7 +18,6 @@ Instead of value and mechanism, ``release``, ``level``, ``geocode`` and ``answer
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -30,6 +29,7 @@ from das.inference.measured_answers import measured_statistic
 from das.inference.models import Model, model_of
 from das.inference.statistic import MEASUREMENT, NoisyStatistic, raw
 from das.noise.mechanisms import mechanism_of
+from das.plan.toml_file import read_toml
 
 __all__ = ["mechanism_named", "read_problem"]
 
@@ -66,10 +66,7 @@ def mechanism_named(name: str, parameter: object) -> AdditiveNoise:
 
 def read_problem(path: Path) -> tuple[NoisyStatistic, Model]:
     """Read the released number and its model."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(Problem(str(path), f"is not TOML: {error}", "see das/inference/README.md")) from None
+    content = read_toml(path)
     missing = [Problem(f"{path}: [{name}]", "is missing") for name in ("released", "model") if name not in content]
     if missing:
         raise ConfigError(*missing)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -18,25 +16,11 @@ from das.plan.resolve import Problems, resolve
 from das.plan.settings import (
     Settings,
 )
+from das.plan.toml_file import read_toml
 from das.plan.tree_of_counts import tree_of
 from geography.problem_list import nearest
 
 __all__ = ["load", "to_toml"]
-
-CONFIG_BYTES = 16 << 20
-"""What a config may hold; the demographic presets take a hundredth of it."""
-
-DEEPEST = 50
-"""How deeply the lists and tables of a config may nest; its settings need five levels."""
-
-_STRINGS = re.compile(
-    r'"{3}(?:\\.|[^\\])*?"{3}'  # a long string with escapes
-    r"|'{3}.*?'{3}"  # a long string without
-    r'|"(?:\\.|[^"\\\n])*"'
-    r"|'[^'\n]*'"
-    r"|#[^\n]*",  # a comment
-    re.DOTALL,
-)
 
 
 def load(path: str | Path) -> Plan:
@@ -82,46 +66,9 @@ def _preset_content(name: str) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            content = file.read(CONFIG_BYTES + 1)
-        if len(content) > CONFIG_BYTES:
-            raise ConfigError(Problem(str(path), "is too long to be a config", "name the config, not a file of data"))
-        text = content.decode()
-        if _depth(text) > DEEPEST:
-            raise RecursionError
-        return tomllib.loads(text)
-    except FileNotFoundError:
-        preset = nearest(str(path), presets.names())
-        remedy = preset if preset.startswith("did you mean") else "`das init DIR` writes a starter"
-        raise ConfigError(Problem(str(path), "there is no such file, and no such preset", remedy)) from None
-    except IsADirectoryError:
-        raise ConfigError(Problem(str(path), "is a folder", "name the config file in it")) from None
-    except OSError as error:
-        raise ConfigError(Problem(str(path), f"cannot be read ({error.strerror})")) from None
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        reason = f"is not valid TOML: line {line} is not UTF-8 text"
-        raise ConfigError(Problem(path.name, reason, "save it as UTF-8")) from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(Problem(path.name, f"is not valid TOML: {error}")) from None
-    except ValueError:  # the text is TOML, but Python reads no number of thousands of digits, nor every date
-        reason = "holds a number or a date that cannot be read"
-        raise ConfigError(Problem(path.name, reason, "look for one of very many digits")) from None
-    except RecursionError:
-        raise ConfigError(Problem(path.name, "nests tables or lists too deeply", "write them side by side")) from None
-
-
-def _depth(text: str) -> int:
-    """How deeply brackets nest outside of strings and comments.
-
-    The parser descends into each; at the interpreter's own limit a destructor may fail beside it, on standard error.
-    """
-    depth = deepest = 0
-    for bracket in re.findall(r"[\[\]{}]", _STRINGS.sub("", text)):
-        depth = depth + 1 if bracket in "[{" else max(0, depth - 1)
-        deepest = max(deepest, depth)
-    return deepest
+    preset = nearest(str(path), presets.names())
+    remedy = preset if preset.startswith("did you mean") else "`das init DIR` writes a starter"
+    return read_toml(path, missing=Problem(str(path), "there is no such file, and no such preset", remedy))
 
 
 def _merge_presets(content: dict[str, Any], problems: Problems) -> None:

@@ -13,6 +13,7 @@ import logging
 import os
 import pwd
 import stat
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from das.errors import Problem, UsageError
 from das.storage.handles import folder_handle, open_within
 from das.storage.layout import Layout
 
-__all__ = ["secure"]
+__all__ = ["make_new", "secure"]
 
 PRIVATE, PUBLIC = 0o700, 0o755
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -70,6 +71,42 @@ def secure(layout: Layout, *, unprotected: bool = False) -> list[str]:
     return check.mended
 
 
+def make_new(folder: Path, *, private: bool, empty: bool = True) -> None:
+    """Make a folder of this user for one release; one that is there is taken if it is this user's and empty.
+
+    Parameters
+    ----------
+    folder : Path
+        Its parents must exist, and nobody else may be able to put another folder in its place.
+    private : bool
+        Whether nobody else may enter it.
+    empty : bool
+        Whether it must hold nothing yet.
+
+    Raises
+    ------
+    UsageError
+        It cannot be made, is a link, belongs to another user, holds something, or lies where others may write.
+    """
+    check = _Check()
+    try:
+        above = folder.absolute().parent.resolve(strict=True)
+        for parent in (above, *above.parents):
+            check.parent(parent)
+        check.refuse_problems()
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        with folder_handle(folder) as handle:
+            if check.is_own(folder, os.fstat(handle)):
+                if empty and os.listdir(handle):
+                    raise UsageError(Problem(str(folder), "is not an empty folder", "name a new folder with --out"))
+                os.fchmod(handle, PRIVATE if private else PUBLIC)
+        check.refuse_problems()
+    except OSError as error:
+        reason = f"cannot be made ({error.strerror})"
+        raise UsageError(Problem(str(folder), reason, "name another folder, in one that exists")) from None
+
+
 class _Check:
     """Collects what is wrong, and what was."""
 
@@ -95,7 +132,7 @@ class _Check:
     def folder(self, handle: int, path: Path, limit: int) -> None:
         """Check a folder by its handle, and take away what its mode allows beyond the limit."""
         found = os.fstat(handle)
-        if self._is_own(path, found) and found.st_mode & 0o077 & ~limit:
+        if self.is_own(path, found) and found.st_mode & 0o077 & ~limit:
             os.fchmod(handle, stat.S_IMODE(found.st_mode) & limit)
             self._mended(path, found)
 
@@ -109,7 +146,7 @@ class _Check:
             found = os.stat(path.name, dir_fd=within, follow_symlinks=False)
         except FileNotFoundError:
             return
-        if not self._is_own(path, found):
+        if not self.is_own(path, found):
             return
         if found.st_mode & 0o077 & ~limit:
             os.chmod(path.name, stat.S_IMODE(found.st_mode) & limit, dir_fd=within)
@@ -121,7 +158,8 @@ class _Check:
                 for name in sorted(os.listdir(handle)):
                     self.entry(handle, path / name, limit, below=True, reached=entered)
 
-    def _is_own(self, path: Path, found: os.stat_result) -> bool:
+    def is_own(self, path: Path, found: os.stat_result) -> bool:
+        """Whether it is a file or folder of this user under one name; otherwise the problem is noted."""
         if stat.S_ISLNK(found.st_mode):
             self._refuse(path, "is a symbolic link", "remove it, and put the file or folder itself in its place")
         elif found.st_uid != self.user:

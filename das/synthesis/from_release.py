@@ -27,6 +27,7 @@ from das.release.microdata import LAYOUTS
 from das.schema.counts import ProtectedCounts
 from das.storage.counts import read_counts
 from das.storage.layout import Layout
+from das.storage.permissions import make_new
 from das.synthesis.exchange import PlaceGoals, exchanged
 from das.synthesis.graphical.model import GraphicalModel
 from das.synthesis.graphical.model_file import MODEL_FILE, StoredModel, raked, read_model
@@ -97,6 +98,7 @@ def extend_release(folder: Path, model_folder: Path, out: Path, *, match: Sequen
     table = _table(released, stored, added, columns)
     stated = _statement(statement, source, matched, added, table.num_rows)
     private = any(each.stat().st_mode & 0o077 == 0 for each in (Layout(folder).release.path, model_folder))
+    make_new(out, private=private)
     write_release(out, table, stated, private=private)
     return stated
 

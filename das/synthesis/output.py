@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from das.errors import Problem, UsageError
 from das.release.tables import csv_bytes
-from das.storage.files import json_bytes, make_private, make_public, write_atomically
+from das.storage.files import json_bytes, write_atomically
 
 __all__ = ["STATEMENT", "require_new", "write_release"]
 
@@ -26,8 +26,7 @@ def require_new(out: Path) -> None:
 def write_release(
     out: Path, table: pa.Table, stated: dict[str, Any], *, private: bool, more: dict[str, dict[str, Any]] | None = None
 ) -> None:
-    """Write records and, last, the statement; ``more`` are further JSON files by name."""
-    (make_private if private else make_public)(out)
+    """Write records and, last, the statement into a folder that is there; ``more`` are further JSON files by name."""
     mode = 0o600 if private else 0o644
     write_atomically(out / "synthetic.csv", csv_bytes(table), mode=mode)
     sink = pa.BufferOutputStream()

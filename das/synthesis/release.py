@@ -6,6 +6,7 @@ the files are written. Everything public is checked before: config, labels, cons
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import fields, replace
 from fractions import Fraction
 from pathlib import Path
@@ -23,6 +24,7 @@ from das.plan.settings import exact_rational
 from das.records.number_columns import number_columns
 from das.records.read import read_columns
 from das.schema.query import Neighbours
+from das.storage.permissions import make_new
 from das.storage.single_release import Budget, SingleRelease, single_release
 from das.synthesis.cost import Spent, rho_for
 from das.synthesis.curator import Curator, Records
@@ -33,6 +35,7 @@ from das.synthesis.methods import METHODS, OTHER_NAMES, synthesise
 from das.synthesis.output import require_new, write_release
 from das.synthesis.settings import INFERRED, SynthSettings, read_settings
 from das.synthesis.stability import StabilityOptions
+from geography.table_text import why_not_in_a_table
 
 __all__ = ["amount_of", "encoded", "release_synthetic"]
 
@@ -73,12 +76,18 @@ def release_synthetic(
     note = f"synthetic records {settings.name} by {method}"
     if isinstance(options, StabilityOptions):
         note += f", delta {options.delta} beside it"  # the ledger adds epsilons; this is where the delta is on record
-    with single_release(charge, budget, content, note) as release:
-        work = _numbers if method == GAUSSIAN else _labels
-        table, spent, files = work(method, settings, file, options, budget, release)
-        privacy = _privacy(method, settings, spent, budget, release) | {"rows": table.num_rows}
-        private = charge.is_testing and charge.data == "confidential"
-        write_release(out, table, privacy, private=private, more=files)
+    private = charge.is_testing and charge.data == "confidential"
+    make_new(out, private=private)  # a folder that cannot be made must not cost anything
+    try:
+        with single_release(charge, budget, content, note) as release:
+            work = _numbers if method == GAUSSIAN else _labels
+            table, spent, files = work(method, settings, file, options, budget, release)
+            privacy = _privacy(method, settings, spent, budget, release) | {"rows": table.num_rows}
+            write_release(out, table, privacy, private=private, more=files)
+    except BaseException:
+        with suppress(OSError):  # a refusal leaves nothing; what was written stays
+            out.rmdir()
+        raise
     return privacy
 
 
@@ -148,6 +157,9 @@ def encoded(settings: SynthSettings, file: Path) -> tuple[dict[str, list[str]], 
         column = pc.cast(table[name], pa.string())
         if isinstance(given, str):
             labels[name] = sorted(each for each in pc.unique(column).to_pylist() if each is not None)
+            if any(map(why_not_in_a_table, labels[name])):
+                reason = f"some values of {name!r} are formulas to a spreadsheet, or hold control characters"
+                problems.append(Problem(file.name, reason, "list the labels of the column in the config"))
         else:
             labels[name] = list(given)
         code = pc.fill_null(pc.index_in(column, pa.array(labels[name], pa.string())), -1).to_numpy(zero_copy_only=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -12,7 +11,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from das.errors import ConfigError, InputError, Problem
-from das.plan.settings import exact_rational
+from das.plan.settings import Label, exact_rational
+from das.plan.toml_file import read_toml
 from das.schema.query import Neighbours
 from das.storage.single_release import Charge
 from das.synthesis.domain import Constraints, Domain, Invariant, Zero
@@ -101,7 +101,7 @@ class OutputSection(Section):
 class NumbersSection(Section):
     """For `gaussian`: the public centre of each column, and the radius to which rows are clipped."""
 
-    centre: dict[str, float]
+    centre: dict[Label, float]
     radius: float = Field(gt=0)
 
 
@@ -111,7 +111,7 @@ class SynthSettings(Section):
     name: str
     input: InputSection
     privacy: PrivacySection
-    columns: dict[str, list[str] | Literal["inferred"]] = Field(default_factory=dict)
+    columns: dict[Label, list[Label] | Literal["inferred"]] = Field(default_factory=dict)
     numbers: NumbersSection | None = None
     zero: list[ZeroSection] = Field(default_factory=list)
     invariant: list[InvariantSection] = Field(default_factory=list)
@@ -164,13 +164,7 @@ def read_settings(path: Path) -> SynthSettings:
 
 def read_sections(path: Path, sections: type[Sections], remedy: str) -> Sections:
     """Read a config of one release, `das synth` or `das table`; `remedy` says where its keys are explained."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(Problem(str(path), "there is no such file", remedy)) from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        reason = f"is not valid TOML: {error}" if isinstance(error, tomllib.TOMLDecodeError) else "cannot be read"
-        raise ConfigError(Problem(path.name, reason)) from None
+    content = read_toml(path, missing=Problem(str(path), "there is no such file", remedy))
     try:
         return sections.model_validate(content)
     except ValidationError as error:

@@ -22,8 +22,9 @@ from das.errors import InfeasibleError, Problem, UsageError
 from das.exact import digest_of
 from das.release.manifest import files_of, versions
 from das.release.tables import csv_bytes
-from das.storage.files import json_bytes, make_private, make_public, write_atomically
+from das.storage.files import json_bytes, write_atomically
 from das.storage.layout import ReleaseFolder
+from das.storage.permissions import make_new
 from das.storage.single_release import Budget, SingleRelease, single_release
 from das.table.nonnegative import nearest_nonnegative
 from das.table_release.account import account_of
@@ -69,7 +70,8 @@ def release_table(
     note = f"table {settings.name} by {mechanism.name}, Semi-DP given its published facts, a(t) = {near.adjacency}"
     folder = ReleaseFolder(out / "release")
     private = charge.is_testing and charge.data == "confidential"
-    _make_folders(out, folder, private=private)  # a folder that cannot be made must not cost anything
+    for made in (out, folder.path):  # a folder that cannot be made must not cost anything
+        make_new(made, private=private)
     try:
         with single_release(charge, Budget(framework, amount), content, note) as release:
             release.reserve()
@@ -168,14 +170,6 @@ def _write(
     write_atomically(folder.report, table_page(statement, facts).encode(), mode=mode)
 
 
-def _make_folders(out: Path, folder: ReleaseFolder, *, private: bool) -> None:
-    try:
-        for made in (out, folder.path):
-            (make_private if private else make_public)(made)
-    except OSError as error:
-        raise UsageError(Problem(str(out), f"cannot be made ({error.strerror})", "name another folder")) from None
-
-
 def _conforming(table: ConfidentialTable, drawn: NDArray[np.int64]) -> NDArray[np.int64] | None:
     """Return the nearest table without negative counts; None if the solver finds none, for the draw is paid for."""
     try:
@@ -185,4 +179,5 @@ def _conforming(table: ConfidentialTable, drawn: NDArray[np.int64]) -> NDArray[n
 
 
 def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    """The day: how long a release took may say something about the records."""
+    return f"{datetime.now(UTC):%Y-%m-%d}"

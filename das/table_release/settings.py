@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from das.errors import ConfigError, Problem
+from das.plan.settings import Label
 from das.synthesis.settings import Exact, InputSection, Section, read_sections
 from geography.problem_list import nearest
 
@@ -76,7 +77,7 @@ class TableSettings(Section):
     input: TableInput
     privacy: PrivacySection
     mechanism: MechanismSection
-    columns: dict[str, list[str]] = Field(min_length=1)
+    columns: dict[Label, list[Label]] = Field(min_length=1)
     invariant: list[InvariantSection] = Field(default_factory=list)
     bound: list[BoundSection] = Field(default_factory=list)
     zero: list[ZeroSection] = Field(default_factory=list)

@@ -147,8 +147,10 @@ def _unpack(needed: Distribution, package: Path, found: Path) -> None:
         for member in archive:
             member.name = Path(member.name).name
             is_wanted = member.name.startswith(needed.wanted) and member.name.endswith(".jar")
-            if member.isfile() and is_wanted and artifact_of(member.name) not in brought:
-                archive.extract(member, found, filter="data")
+            content = archive.extractfile(member) if is_wanted and member.isfile() else None
+            if content is not None and artifact_of(member.name) not in brought:
+                with content, (found / member.name).open("wb") as jar:  # Python 3.11.2 knows no filter for `extract`
+                    shutil.copyfileobj(content, jar)
 
 
 def _fetch(what: str, command: Sequence[str]) -> None:

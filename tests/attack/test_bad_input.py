@@ -17,8 +17,7 @@ from das import cli
 from das.checks import check
 from das.demo.starter import write_starter
 from das.errors import BudgetError, ConfigError, ProblemsFound
-from das.plan import load as load_module
-from das.plan import presets
+from das.plan import presets, toml_file
 from das.plan.load import load
 from das.release import finish
 from das.report.progress import Bars
@@ -221,8 +220,8 @@ def test_brackets_in_strings_and_comments_do_not_nest() -> None:
     """Half-open intervals are labels that somebody may want."""
     intervals = ", ".join(f"\"[{age}, {age + 1})\", '['" for age in range(100))
     text = f"labels = [{intervals}]  # [[[[[[\n" + 'a = """' + "[" * 99 + '"""\n' + "b = @@@" + "{" * 99 + "@@@\n"
-    assert load_module._depth(text.replace("@@@", "'" * 3)) == 1
-    assert load_module._depth("x = [[{a = [1]}, [2]]]") == 4
+    assert toml_file.depth(text.replace("@@@", "'" * 3)) == 1
+    assert toml_file.depth("x = [[{a = [1]}, [2]]]") == 4
 
 
 def test_shipped_labels_and_signed_numbers_are_no_formulas(config: Path) -> None:

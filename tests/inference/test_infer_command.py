@@ -82,7 +82,7 @@ def test_text_for_people(problem: Path) -> None:
         ('"poisson-gamma"', '"poisson"', "not a built-in model"),
         ("[model]", "[modell]", "is missing"),
         ("rate = 1", "rate = 1\ncolour = 2", "model.colour: is not known"),
-        ("value = 37.4", "value = ", "is not TOML"),
+        ("value = 37.4", "value = ", "is not valid TOML"),
         ('scale = "5"', 'scale = "five"', "not a number"),
         ('"laplace"', '"discrete-laplace"', "fraction"),
     ],

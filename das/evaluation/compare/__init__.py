@@ -28,8 +28,8 @@ def compare(
     Parameters
     ----------
     source : Path, optional
-        A config, whose data should need no protection; or the folder of a run, into whose confidential side alone the
-        result is written. The example table unless given.
+        A config, whose data are declared public or generated; or the folder of a run, into whose confidential side alone
+        the result is written. The example table unless given.
     out : Path, optional
         Where to write the page; not for a run.
     epsilon, runs
@@ -62,8 +62,13 @@ def compare(
             raise UsageError(Problem("--out", reason, "leave it out"))
         found = compare_folder(source, **asked)
         return found, levels_text(found)
+    plan = load(source)
+    if plan.settings.input.data == "confidential":
+        reason = "its data are confidential, and nothing protects distances from the truth"
+        remedy = "compare a run by its folder, which keeps the result; or declare data that are public or generated"
+        raise UsageError(Problem(str(source), reason, remedy))
     with TemporaryDirectory(prefix="das-compare-") as workdir:
-        found = compare_levels(load(source), workdir=Path(workdir), **asked)
+        found = compare_levels(plan, workdir=Path(workdir), **asked)
     _write(out, render_levels(found) if out else "")
     return found, levels_text(found)
 

@@ -8,7 +8,6 @@ kinds have one measure: the ratio of the two.
 from __future__ import annotations
 
 import math
-import tomllib
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -22,6 +21,7 @@ from scipy.special import ndtr
 from das.errors import ConfigError, Problem
 from das.plan.plan import Plan
 from das.plan.settings import Rational, Section
+from das.plan.toml_file import read_toml
 from das.schema.query import Query, parse_query
 from das.schema.schema import SchemaError
 from geography.problem_list import nearest
@@ -190,10 +190,7 @@ def read_targets(path: Path, plan: Plan) -> Targets:
         The file is not TOML, has unknown keys, or names a level or query that the plan does not have.
     """
     try:
-        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-        settings = FileSettings.model_validate(content)
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(Problem(path.name, f"is not valid TOML: {error}")) from None
+        settings = FileSettings.model_validate(read_toml(path))
     except ValidationError as error:
         raise ConfigError([_problem(path, item) for item in error.errors()]) from None
     problems, found = [], []

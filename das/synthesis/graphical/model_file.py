@@ -22,6 +22,7 @@ from das.synthesis.graphical.calibration import calibrate
 from das.synthesis.graphical.dual import log_possible
 from das.synthesis.graphical.fit import FitOptions, check_size, tree_of
 from das.synthesis.graphical.model import Convergence, GraphicalModel
+from geography.table_text import why_not_in_a_table
 
 __all__ = ["MODEL_FILE", "StoredModel", "model_content", "raked", "read_model"]
 
@@ -87,6 +88,8 @@ def read_model(path: Path) -> StoredModel:
     try:
         content = json.loads(path.read_bytes())
         labels = {str(name): tuple(map(str, each)) for name, each in content["columns"].items()}
+        if any(why_not_in_a_table(text) for name, each in labels.items() for text in (name, *each)):
+            raise ValueError("a label is a formula to a spreadsheet")
         domain = Domain(tuple(labels), tuple(len(each) for each in labels.values()))
         zeros = []
         for each in content["zeros"]:
@@ -98,7 +101,7 @@ def read_model(path: Path) -> StoredModel:
             for each in content["parameters"]
         }
         return StoredModel(labels, float(content["total"]), tuple(zeros), parameters)
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, ConfigError):
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, ConfigError):
         raise InputError(Problem(path.name, "is not a model file", "name a folder that `das synth` wrote")) from None
 
 
