@@ -28,7 +28,7 @@ def compare(
     Parameters
     ----------
     source : Path, optional
-        A config, whose data are declared public or generated; or the folder of a run, into whose confidential side alone
+        A config of public or generated data; or the folder of a run, into whose confidential side alone
         the result is written. The example table unless given.
     out : Path, optional
         Where to write the page; not for a run.
