@@ -163,10 +163,8 @@ def encoded(settings: SynthSettings, file: Path) -> tuple[dict[str, list[str]], 
         else:
             labels[name] = list(given)
         code = pc.fill_null(pc.index_in(column, pa.array(labels[name], pa.string())), -1).to_numpy(zero_copy_only=False)
-        if wrong := int((code < 0).sum()):
-            problems.append(
-                Problem(file.name, f"{wrong} values of {name!r} are no labels of it", "complete its labels")
-            )
+        if (code < 0).any():
+            problems.append(Problem(file.name, f"some values of {name!r} are no labels of it", "complete its labels"))
         codes.append(np.asarray(code, dtype=np.int64))
     if problems:
         raise InputError(problems)

@@ -146,10 +146,8 @@ def _counts(settings: TableSettings, file: Path, labels: dict[str, list[str]]) -
     for name, known in labels.items():
         codes = pc.index_in(pc.cast(table[name], pa.string()), pa.array(known, pa.string()))
         code = pc.fill_null(codes, -1).to_numpy(zero_copy_only=False).astype(np.int64)
-        if wrong := int((code < 0).sum()):
-            problems.append(
-                Problem(file.name, f"{wrong} values of {name!r} are no labels of it", "complete its labels")
-            )
+        if (code < 0).any():
+            problems.append(Problem(file.name, f"some values of {name!r} are no labels of it", "complete its labels"))
         cell = cell * len(known) + np.maximum(code, 0)
     size = int(np.prod([len(each) for each in labels.values()]))
     weights = np.ones(table.num_rows, dtype=np.int64)
@@ -157,7 +155,7 @@ def _counts(settings: TableSettings, file: Path, labels: dict[str, list[str]]) -
         text = pc.utf8_trim_whitespace(pc.cast(table[settings.input.count], pa.string()))
         good = pc.fill_null(pc.match_substring_regex(text, r"^\d{1,9}$"), False).to_numpy(zero_copy_only=False)
         if not good.all():
-            reason = f"{int((~good).sum())} values of {settings.input.count!r} are not counts"
+            reason = f"some values of {settings.input.count!r} are not counts"
             problems.append(Problem(file.name, reason, "write whole numbers from 0 to 999,999,999"))
         else:
             weights = pc.cast(text, pa.int64()).to_numpy(zero_copy_only=False)

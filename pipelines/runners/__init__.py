@@ -78,7 +78,12 @@ def runner_and_options(arguments: Sequence[str]) -> tuple[PipelineRunner, Pipeli
     named = name_of(arguments)
     others = [a for a in arguments if not a.startswith(RUNNER)]
     name = named.lower()
-    defaults = {"pickle_library": PICKLER, **(CLUSTERS[name].options if name in CLUSTERS else {})}
+    # Beam's cache of requirements has one name in the shared temporary folder, where another user may plant a link.
+    defaults = {
+        "pickle_library": PICKLER,
+        "requirements_cache": "skip",
+        **(CLUSTERS[name].options if name in CLUSTERS else {}),
+    }
     options = PipelineOptions([f"--{option}={value}" for option, value in defaults.items()] + others)
     unknown = options.get_all_options(drop_default=True, retain_unknown_options=True).keys() - (
         options.get_all_options(drop_default=True).keys()

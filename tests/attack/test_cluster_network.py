@@ -17,11 +17,12 @@ from typing import Any
 import grpc
 import pytest
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
+from apache_beam.runners.portability.stager import Stager
 
 import das
 from das.demo.starter import write_starter
 from das.errors import UsageError
-from pipelines.runners import jars, namespace
+from pipelines.runners import jars, namespace, runner_and_options
 from pipelines.runners.clusters import CLUSTERS, FLINK
 from pipelines.runners.private_network import PrivateNetwork, listening_in
 
@@ -182,3 +183,16 @@ def test_no_port_of_a_running_cluster_is_open_outside(name: str) -> None:
     finally:
         if not was_up:
             cluster.down()
+
+
+def test_a_link_planted_in_the_shared_temporary_folder_stops_no_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "dataflow-requirements-cache").symlink_to("nowhere")
+    monkeypatch.setattr(tempfile, "tempdir", str(shared))
+    _, options = runner_and_options(["--runner=flink"])
+    Stager.create_job_resources(options, str(tmp_path), log_submission_env_dependencies=False)
+    assert [path.name for path in shared.iterdir()] == ["dataflow-requirements-cache"]
+    assert not (shared / "nowhere").exists()

@@ -215,7 +215,7 @@ def test_mistakes_are_named_before_anything_is_spent(
 
 def test_files_that_hold_no_table(config: Path, tmp_path: Path) -> None:
     for text, match in [
-        (TABLE.replace("31", "3.5"), "1 values of 'people' are not counts"),
+        (TABLE.replace("31", "3.5"), "some values of 'people' are not counts"),
         (TABLE.replace("31", "-3"), "are not counts"),
         (TABLE + "f,0-17,4\n", "two rows"),
         (re.sub(r"\d+$", "0", TABLE, flags=re.MULTILINE), "holds nobody"),
