@@ -28,6 +28,9 @@ def table_(words: tuple[str, ...], out: Path | None, as_json: bool, **noise: Any
     if len(words) > 1 and not is_plan:
         raise click.UsageError("write `das table CONFIG --out DIR` or `das table plan CONFIG`")
     config = Path(words[-1])
+    from das.storage.hardening import harden
+
+    harden()  # the plan reads the file as well, for its published totals
     if is_plan:
         from das.table_release.plan import plan_table, plan_text
 
@@ -38,10 +41,8 @@ def table_(words: tuple[str, ...], out: Path | None, as_json: bool, **noise: Any
         return
     if out is None:
         raise click.UsageError("name the folder of the release with --out, or write `das table plan CONFIG`")
-    from das.storage.hardening import harden
     from das.table_release.release import release_table
 
-    harden()
     found = release_table(config, out, **noise)
     if as_json:
         print_json(found)

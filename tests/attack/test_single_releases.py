@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import das
+from das.cli import das as command
 from das.demo.starter import write_starter
 from das.errors import ConfigError, InputError, ProblemsFound, UsageError
 from das.evaluation import finished_runs
@@ -22,9 +24,11 @@ from das.evaluation.compare import compare
 from das.evaluation.finished_runs import FinishedRun
 from das.evaluation.tuning import read_targets
 from das.inference.input_file import read_problem
+from das.storage import hardening
 from das.storage.permissions import make_new
 from das.synthesis.graphical.model_file import MODEL_FILE, read_model
 from das.synthesis.release import release_synthetic
+from das.table_release import plan
 from das.table_release.release import release_table
 
 DIGITS = "9" * 5000
@@ -76,9 +80,9 @@ class TestHostileFiles:
     def test_so_are_targets_and_models(self, text: str, tmp_path: Path) -> None:
         file = tmp_path / "file.toml"
         file.write_bytes(text.encode("latin-1"))
-        plan = das.load(write_starter(tmp_path / "country"))
+        country = das.load(write_starter(tmp_path / "country"))
         with pytest.raises(ConfigError, match=r"file\.toml"):
-            read_targets(file, plan)
+            read_targets(file, country)
         with pytest.raises(ConfigError, match=r"file\.toml"):
             read_problem(file)
 
@@ -162,6 +166,20 @@ def test_the_manifest_of_a_table_tells_days(tmp_path: Path) -> None:
     manifest = json.loads((tmp_path / "out" / "release" / "manifest.json").read_bytes())
     for moment in ("started", "finished"):
         assert re.fullmatch(r"\d{4}-\d\d-\d\d", manifest[moment]), moment
+
+
+@pytest.mark.parametrize("words", [["table", "plan", "{config}"], ["table", "{config}", "--out", "{out}"]])
+def test_a_process_that_reads_a_table_cannot_be_traced(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hardened: list[bool] = []
+    monkeypatch.setattr(hardening, "harden", lambda: hardened.append(True))
+    monkeypatch.setattr(
+        plan, "read_table", lambda *_: pytest.fail("a record was read before") if not hardened else None
+    )
+    config = written(tmp_path, TABLE)
+    CliRunner().invoke(command, [word.format(config=config, out=tmp_path / "out") for word in words])
+    assert hardened
 
 
 class TestErrorsAgainstTheTruth:
