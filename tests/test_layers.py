@@ -12,7 +12,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("geography",),
-    ("das.errors", "das.exact", "das.compiled"),
+    ("das.errors",),
+    ("das.exact", "das.compiled"),
     ("das.schema",),
     ("das.accounting",),
     ("das.noise", "das.report"),
