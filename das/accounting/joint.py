@@ -147,7 +147,7 @@ def given_noise(found: Guarantee, parts: Sequence[Parts], drawn: Sequence[Drawn]
         pure=math.inf if needs_delta else max((pure for pure, _ in apart), default=Fraction(0)),
         mu_squared=NotSupported("conditioned or mixed noise has no mu"),
         epsilon=epsilon,
-        assumptions=(*found.assumptions, *(("rho at integer orders",) if in_orders else ())),
+        assumptions=(*found.assumptions, *(("rho holds at integer Rényi orders, and epsilon is computed from these alone",) if in_orders else ())),
     )
 
 
@@ -212,11 +212,9 @@ def _without_delta(found: Guarantee, loss: Fraction, sampler: TreeSampler) -> Gu
     added = _added_delta(epsilon, sampler)
     if added > found.delta:  # e^epsilon times the total variation exceeds delta for large epsilon
         return _error_too_large(found)
-    words = f"and delta {float(added):.1e}, which the sampler's windows add" if added else "and no delta"
     unknown = NotSupported("conditioned noise of the Laplace kind is accounted by its pure loss")
-    assumptions = (*found.assumptions, words)
     return replace(
-        found, rho=unknown, mu_squared=unknown, pure=Fraction(epsilon), epsilon=epsilon, assumptions=assumptions
+        found, rho=unknown, mu_squared=unknown, pure=Fraction(epsilon), epsilon=epsilon, added_delta=added
     )
 
 
