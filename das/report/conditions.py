@@ -9,7 +9,7 @@ from das.accounting.condition import Condition, Kind
 from das.accounting.quote import Quote
 from das.exact import delta_text
 
-__all__ = ["Footnotes", "added_delta_sentence"]
+__all__ = ["Footnotes", "added_delta_sentence", "footnote_of"]
 
 Key = tuple[str, ...]
 
@@ -59,6 +59,17 @@ class Footnotes:
     def texts(self) -> tuple[str, ...]:
         """The footnotes, in the order of their marks."""
         return tuple(_text(key) for key in self.numbers)
+
+
+def footnote_of(condition: Condition) -> str:
+    """Say a condition below a table in which what holds otherwise has a column.
+
+    Examples
+    --------
+    >>> footnote_of(Condition(kind=Kind.ALONE, words="if it rains"))
+    'if it rains; otherwise nothing is claimed'
+    """
+    return _text(_key(condition))
 
 
 def _key(condition: Condition) -> Key:

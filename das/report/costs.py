@@ -171,6 +171,9 @@ def stops_of(statement: Mapping[str, Any], headline: Cost) -> tuple[Stop, ...]:
     if statement.get("planned", False):
         text = "It says what a release by this plan would promise. Nothing was measured, and nothing is published."
         stops.append(Stop("A plan, not a release.", text))
+    if statement.get("accounted", False) and not statement.get("joint", False):
+        text = "The release has a statement of its own, which is the one to sign. Here its plan is accounted once more."
+        stops.append(Stop("An account, and not the statement of the release.", text))
     if statement.get("joint", False):
         text = "Each of them has a statement of its own, which is the one to sign. Here is what they cost together."
         stops.append(Stop("Several releases together, and not a release by itself.", text))

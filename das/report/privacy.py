@@ -43,6 +43,7 @@ SECTIONS = (
     "randomness",
     "families",
     "joint",
+    "accounted",
 )
 RECORDS = ("product", "conformance", "ledger_entry", "started", "finished", "inputs", "public_inputs", "versions")
 
@@ -153,7 +154,12 @@ class Trade:
 
 def _comparison(statement: Mapping[str, Any], costs: tuple[Cost, ...]) -> Markup:
     bars = [
-        Bar(f"{cost.name}{' *' * bool(cost.condition)}", cost.length, cost.epsilon if cost.number is None else f"ε {cost.epsilon}", cost.kind)
+        Bar(
+            f"{cost.name}{' *' * bool(cost.condition)}",
+            cost.length,
+            cost.epsilon if cost.number is None else f"ε {cost.epsilon}",
+            cost.kind,
+        )
         for cost in costs
     ]
     if not statement.get("effective"):

@@ -35,7 +35,7 @@ def summary(statement: Mapping[str, Any], folder: Path) -> str:
     lines.append("           the data fit the schema, the geography and the published bounds, and the facts agree.")
     lines += _effective(statement)
     for fact in statement["invariants"]:
-        also = f" (and of {fact['placeholders']} places that have none)" if fact.get("placeholders") else ""
+        also = f" (and of {fact['placeholders']} places that skip this level)" if fact.get("placeholders") else ""
         lines.append(f"Public     {fact['query']} of each {fact['level']}{also}, exactly. {fact['reason']}")
     for fact in statement["bounds"]:
         limit = f"{fact['sense']} {_times(fact)}{fact['source']}"
@@ -109,7 +109,7 @@ def _promise(statement: Mapping[str, Any]) -> list[str]:
 
 
 def _plus(statement: Mapping[str, Any], quote: Quote | None = None) -> str:
-    """What is added to every probability: delta, what a sampler's windows add, and the share of the noise's generator."""
+    """What is added to every probability: delta, what a sampler's windows add, and what the noise's generator adds."""
     delta = statement["nominal"].get("delta") or 0.0
     added = (statement.get("randomness") or {}).get("delta")
     shown = [delta_text(each) for each in (delta, quote and quote.added_delta, added) if each]
