@@ -100,7 +100,7 @@ def plan_(
     accounted, product = account(plan), product_of(plan)
     spent_again = exact_share_sentence(plan.to_json(), accounted.sections)
     if as_json:
-        found = {"product": product.to_json()} if product else {}
+        found: dict[str, Any] = {"product": product.to_json()} if product else {}
         found |= {"remark": spent_again} if spent_again else {}
         print_json(plan.to_json() | accounted.sections | found)
         return
