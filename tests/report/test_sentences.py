@@ -18,8 +18,9 @@ from das.errors import ConfigError
 from das.exact import delta_text, quoted
 from das.plan.geography import spine_of
 from das.promise.account import account
+from das.promise.account_page import described_as_one
 from das.promise.joint import joint_account
-from das.promise.sources import read_source
+from das.promise.sources import Source, read_source
 from das.promise.statement import statement_of
 from das.report.account_text import account_text
 from das.report.grids import exact_share_sentence
@@ -249,3 +250,15 @@ def test_budget_on_what_is_exact_is_remarked_by_the_plan(country: Any) -> None:
 def test_hundredths_are_never_rounded_down() -> None:
     assert hundredths_upper(0.7600000000001) == "77"
     assert hundredths_upper(0.77) == "77"
+
+
+@pytest.mark.parametrize("seeded", [False, True])
+def test_the_account_of_one_release_is_neither_a_plan_nor_its_statement(country: Any, seeded: bool) -> None:
+    plan = country.plan(invariant=[TOTAL])
+    source = Source(plan, spine_of(plan), folder=Path("out"), seeded=seeded)
+    statement, described = described_as_one([source], joint_account([source]))
+    page = render_privacy(statement, described)
+    assert "A plan, not a release." not in page
+    assert "An account, and not the statement of the release." in page
+    assert "agrees with the plan, as exact fractions" not in page  # nobody looked
+    assert ("Test run: the noise key is known." in page) is seeded
