@@ -24,6 +24,7 @@ from das.accounting.policies import Guarantee
 __all__ = ["Drawn", "conditioned_on_tree", "given_noise", "is_mixed", "not_supported", "parts_of"]
 
 ROUNDING = 2.0**-44
+INTEGER_ORDERS = "rho holds at integer Rényi orders, and epsilon is computed from these alone"
 RESERVED = Fraction(1, 1024)  # of delta, for the errors of each sampler
 TOGETHER: Change = (2, -2)
 
@@ -147,7 +148,7 @@ def given_noise(found: Guarantee, parts: Sequence[Parts], drawn: Sequence[Drawn]
         pure=math.inf if needs_delta else max((pure for pure, _ in apart), default=Fraction(0)),
         mu_squared=NotSupported("conditioned or mixed noise has no mu"),
         epsilon=epsilon,
-        assumptions=(*found.assumptions, *(("rho at integer orders",) if in_orders else ())),
+        assumptions=(*found.assumptions, *((INTEGER_ORDERS,) if in_orders else ())),
     )
 
 
@@ -212,12 +213,8 @@ def _without_delta(found: Guarantee, loss: Fraction, sampler: TreeSampler) -> Gu
     added = _added_delta(epsilon, sampler)
     if added > found.delta:  # e^epsilon times the total variation exceeds delta for large epsilon
         return _error_too_large(found)
-    words = f"and delta {float(added):.1e}, which the sampler's windows add" if added else "and no delta"
     unknown = NotSupported("conditioned noise of the Laplace kind is accounted by its pure loss")
-    assumptions = (*found.assumptions, words)
-    return replace(
-        found, rho=unknown, mu_squared=unknown, pure=Fraction(epsilon), epsilon=epsilon, assumptions=assumptions
-    )
+    return replace(found, rho=unknown, mu_squared=unknown, pure=Fraction(epsilon), epsilon=epsilon, added_delta=added)
 
 
 def _added_delta(epsilon: float, sampler: TreeSampler) -> Fraction:

@@ -90,6 +90,8 @@ class Guarantee:
         When the number holds, and which one holds otherwise; None where it always does.
     parts, steps : tuple of Parts, int
         Where noise is mixed or conditioned: the cost of each move by kind of noise, and how many such moves are made.
+    added_delta : Fraction
+        Delta that a pure epsilon needs after all: what the windows of a sampler add; also to what holds otherwise.
     """
 
     policy: str
@@ -106,6 +108,7 @@ class Guarantee:
     condition: Condition | None = None
     parts: tuple[Parts, ...] = ()
     steps: int = 1
+    added_delta: Fraction = Fraction(0)
 
 
 def guarantee(plan: HierarchicalPlan | TablePlan, policy: Policy, delta: Fraction) -> Guarantee:

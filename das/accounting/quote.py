@@ -53,6 +53,8 @@ class Quote:
         What it takes for granted beside the plan.
     learnt : Learnt, optional
         What an attacker learns at most, from the whole trade-off.
+    added_delta : float, optional
+        Delta beside an epsilon of pure DP, and beside what holds otherwise: a sampler's windows add it. Rounded up.
     reason : str
         Why there is no number, where the status is "not supported".
 
@@ -74,6 +76,7 @@ class Quote:
     condition: Condition | None = None
     assumptions: tuple[str, ...] = ()
     learnt: Learnt | None = None
+    added_delta: float | None = None
     reason: str = ""
     rest: Mapping[str, Any] = field(default_factory=dict)
     """Further keys of the entry, such as delta and method, kept as they are."""
@@ -93,6 +96,7 @@ class Quote:
             "epsilon": self.epsilon,
             "tight_epsilon": self.tight_epsilon,
             "nominal_epsilon": self.nominal_epsilon,
+            **({"added_delta": self.added_delta} if self.added_delta else {}),
             "status": self.status,
             **({"reason": self.reason} if self.reason else {}),
             "condition": self.condition.to_json() if self.condition else None,
@@ -112,6 +116,7 @@ class Quote:
             "epsilon",
             "tight_epsilon",
             "nominal_epsilon",
+            "added_delta",
             "status",
             "assumptions",
             "reason",
@@ -125,6 +130,7 @@ class Quote:
             pure_epsilon=entry.get("pure_epsilon"),
             tight_epsilon=entry.get("tight_epsilon"),
             nominal_epsilon=entry.get("nominal_epsilon"),
+            added_delta=entry.get("added_delta"),
             condition=Condition.from_json(condition) if condition else None,
             assumptions=tuple(entry.get("assumptions", ())),
             learnt=Learnt.from_json(learnt) if learnt else None,

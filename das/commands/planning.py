@@ -69,6 +69,7 @@ def plan_(
     from das.promise.account import account
     from das.promise.product import product_of
     from das.report.account_text import account_text
+    from das.report.grids import exact_share_sentence
     from das.report.verdict import verdict_text
 
     plan = load_plan(config)
@@ -97,10 +98,15 @@ def plan_(
         _compare_trees(plan, 2020 if seed is None else seed, leaves, as_json)
         return
     accounted, product = account(plan), product_of(plan)
+    spent_again = exact_share_sentence(plan.to_json(), accounted.sections)
     if as_json:
-        print_json(plan.to_json() | accounted.sections | ({"product": product.to_json()} if product else {}))
+        found: dict[str, Any] = {"product": product.to_json()} if product else {}
+        found |= {"remark": spent_again} if spent_again else {}
+        print_json(plan.to_json() | accounted.sections | found)
         return
     joint = f"\n{product.text()}" if product else ""
+    if spent_again:
+        joint += "\n" + "\n".join(textwrap.wrap(f"remark: {spent_again}", WIDTH, break_on_hyphens=False))
     if plan.mechanism_stage.sampler:
         joint += f"\ncongenial: counts form a tree (laminar): {tree_of(plan).explain()}"
         joint += "\n" + "\n".join(textwrap.wrap(f"accuracy: {accuracy_text()}", WIDTH, break_on_hyphens=False))

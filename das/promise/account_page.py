@@ -57,10 +57,11 @@ def described_as_one(sources: Sequence[Source], accounted: Account) -> tuple[dic
             statement[key] = [*statement[key], *(fact for fact in other[key] if fact not in statement[key])]
         if "conditioned" in other:
             statement.setdefault("conditioned", other["conditioned"])
+    statement["seeded"] = any(source.seeded for source in sources)
     if len(plans) > 1:
-        statement["seeded"] = any(source.seeded for source in sources)
         statement["joint"] = True
-    statement["planned"] = len(plans) == 1 or any(source.folder is None for source in sources)
+    statement["planned"] = any(source.folder is None for source in sources)
+    statement["accounted"] = not statement["planned"]
     return statement, described
 
 

@@ -30,7 +30,10 @@ def account_sources(names: Sequence[str]) -> tuple[list[Source], Account, Findin
     product = product_of(read[0].plan) if len(read) == 1 else None
     together = " + ".join(source.plan.name for source in read)
     text = f"{together}\n\n{account_text(accounted.nominal, accounted.sections)}"
-    content = {"nominal": accounted.nominal, **accounted.sections}
+    seeded = [source.plan.name for source in read if source.seeded]
+    if seeded:
+        text = f"TEST RUN ({', '.join(seeded)}): its noise key is known. Nothing below is promised of it.\n\n{text}"
+    content = {"nominal": accounted.nominal, **accounted.sections, "test_runs": seeded}
     if product:
         text, content = f"{text}\n{product.text()}", content | {"product": product.to_json()}
     return read, accounted, Findings(content, text)

@@ -41,4 +41,5 @@ def _of_family(lines: Lines, secret: Secret, people: int) -> Guarantee:
         condition=replace(
             condition, words="if the changes alone keep every published bound", otherwise=quoted_epsilon(pairs)
         ),
+        added_delta=max(found.added_delta, pairs.added_delta),
     )

@@ -29,7 +29,7 @@ from das.accounting.policies import (
 from das.accounting.quote import Number, Quote
 from das.accounting.tight import move_distributions
 from das.accounting.tradeoff import Learnt, Losses, learnt_of, losses_of_curve, losses_of_distribution
-from das.exact import decimal_upper
+from das.exact import decimal_upper, float_upper
 
 __all__ = ["Lines", "quoted_epsilon"]
 
@@ -66,7 +66,7 @@ class Lines:
             return found
         if entry.has_compensation:
             return replace(found, condition=None if compensation_is_proved(self.whole) else _one_compensates())
-        return replace(found, condition=self.alone(None, found))
+        return self._given_bounds(found, self.alone(None, found))
 
     def about(self, secret: Secret) -> Guarantee:
         """Give the guarantee of a secret, its condition included."""
@@ -74,7 +74,11 @@ class Lines:
         touched = any(_may_touch(self.whole, secret, query) for _, query in self.whole.bounds)
         if not touched or found.epsilon is None:
             return found
-        return replace(found, condition=self.alone(None if self.drawn else self.nearest, found))
+        return self._given_bounds(found, self.alone(None if self.drawn else self.nearest, found))
+
+    def _given_bounds(self, found: Guarantee, condition: Condition) -> Guarantee:
+        """Add what holds otherwise, and the delta that it may need."""
+        return replace(found, condition=condition, added_delta=max(found.added_delta, self.semi.added_delta))
 
     def group(self, secret: Secret, people: int) -> tuple[Guarantee, Guarantee]:
         """Give the guarantee of people who each change as a secret allows, and that of as many of policy `semi`."""
@@ -131,6 +135,7 @@ class Lines:
             condition=found.condition,
             assumptions=found.assumptions,
             learnt=self.learnt(found, exact),
+            added_delta=decimal_upper(found.added_delta) if found.added_delta else None,
             reason=found.rho.reason if found.status == "not supported" and isinstance(found.rho, NotSupported) else "",
         )
 
@@ -158,7 +163,8 @@ class Lines:
             response = LaplaceEvent(level="", query="", scale=1 / found.pure) if found.pure else None
             answered = loss_distribution([(response, (1,))] if response else [])
             if isinstance(answered, LossDistribution):
-                return losses_of_distribution(answered)
+                losses = losses_of_distribution(answered)
+                return replace(losses, infinite=losses.infinite + float_upper(found.added_delta))
 
         def epsilon_at(delta: float) -> float:
             at = replace(found, delta=Fraction(delta), status="proved")

@@ -7,7 +7,7 @@ from typing import Any
 
 from das.accounting.quote import Quote, quotes_of, reasons_of
 from das.exact import delta_text, quoted
-from das.report.conditions import Footnotes
+from das.report.conditions import Footnotes, added_delta_sentence
 from das.report.releases import budget_sentence, ledger_sentences, release_rows
 
 __all__ = ["account_text"]
@@ -40,6 +40,7 @@ def account_text(nominal: Mapping[str, Any], sections: Mapping[str, Any]) -> str
     if any(quote.group == "families" for quote in quotes):
         lines.append(FAMILY_NOTE)
     lines += [sentence] if (sentence := budget_sentence(nominal)) else []
+    lines += [sentence] if (sentence := added_delta_sentence(quotes)) else []
     lines += _randomness(sections)
     for level, query in sections.get("determined_queries", ()):
         lines.append(f"not protected: {query} at {level} is the same in all data sets that are compared")

@@ -109,7 +109,7 @@ def delta_chart(name: str, title: str, rhos: Sequence[Fraction], points: Sequenc
     stretched = SubElement(svg, "svg", {**plot, "viewBox": "0 0 1000 1000", "preserveAspectRatio": "none"})
     for order, curve in enumerate(drawn):
         steps = (f"{1000 * (d - 1) / (decades - 1):.1f} {1000 * (1 - epsilon / ticks[-1]):.1f}" for d, epsilon in curve)
-        SubElement(stretched, "path", {"d": "M" + "L".join(steps), "class": f"curve dash-{order % 4}"})
+        SubElement(stretched, "path", {"d": "M" + "L".join(steps), "class": f"curve dash-{order % 5}"})
     for point in points:
         power = -math.log10(point.delta)
         place = {"cx": f"{x(power):.2f}%", "cy": f"{y(point.epsilon):.1f}", "r": "5"}
@@ -126,7 +126,7 @@ def dash_sample(order: int) -> Markup:
     True
     """
     svg = Element("svg", {"class": "sample", "width": "36", "height": "10", "aria-hidden": "true"})
-    SubElement(svg, "line", {"x1": "0", "x2": "36", "y1": "5", "y2": "5", "class": f"curve dash-{order % 4}"})
+    SubElement(svg, "line", {"x1": "0", "x2": "36", "y1": "5", "y2": "5", "class": f"curve dash-{order % 5}"})
     return _markup(svg)
 
 

@@ -7,10 +7,27 @@ from dataclasses import dataclass
 
 from das.accounting.condition import Condition, Kind
 from das.accounting.quote import Quote
+from das.exact import delta_text
 
-__all__ = ["Footnotes"]
+__all__ = ["Footnotes", "added_delta_sentence", "footnote_of"]
 
 Key = tuple[str, ...]
+
+
+def added_delta_sentence(quotes: Iterable[Quote]) -> str:
+    """Say which delta a sampler's windows add to epsilons of pure DP; empty where none is added.
+
+    Examples
+    --------
+    >>> quote = Quote(group="nominal", about={}, epsilon=1.0, status="proved", added_delta=1.7e-24)
+    >>> added_delta_sentence([quote])
+    "delta: at most 1.7e-24 beside each effective epsilon, which the sampler's windows add"
+    """
+    listed = [(quote.group == "families", quote.added_delta) for quote in quotes if quote.added_delta]
+    single, shared = (max((each for of, each in listed if of is family), default=0.0) for family in (False, True))
+    parts = [f"at most {delta_text(single)} beside each effective epsilon"] if single else []
+    parts += [f"at most {delta_text(shared)} beside those of families"] if shared else []
+    return f"delta: {', '.join(parts)}, which the sampler's windows add" if parts else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +59,17 @@ class Footnotes:
     def texts(self) -> tuple[str, ...]:
         """The footnotes, in the order of their marks."""
         return tuple(_text(key) for key in self.numbers)
+
+
+def footnote_of(condition: Condition) -> str:
+    """Say a condition below a table in which what holds otherwise has a column.
+
+    Examples
+    --------
+    >>> footnote_of(Condition(kind=Kind.ALONE, words="if it rains"))
+    'if it rains; otherwise nothing is claimed'
+    """
+    return _text(_key(condition))
 
 
 def _key(condition: Condition) -> Key:

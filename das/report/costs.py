@@ -22,6 +22,7 @@ NOMINAL = {
         "One record changes on this geography; the public facts are ignored. By exact distributions of the noise.",
     ),
 }
+NOMINAL_BY_RHO = "Nominal, on this geography"
 PRESENCE = ("Effective, presence", "One record is there or not, and all public facts stay true.")
 BREAKDOWN = ("secrets", "attributes", "geography")
 """Sections about what a reader may want to learn of one record."""
@@ -82,6 +83,16 @@ class Cost:
         return self.quote.condition.text() if self.quote.condition else ""
 
     @property
+    def condition_words(self) -> str:
+        """The condition alone, without the number that holds otherwise."""
+        return self.quote.condition.words if self.quote.condition else ""
+
+    @property
+    def name_by_rho(self) -> str:
+        """Its name where epsilons are converted from its rho: there nothing is computed from exact distributions."""
+        return NOMINAL_BY_RHO if self.kind == "tight" else self.name
+
+    @property
     def exact_rho(self) -> Fraction | None:
         """Rho for a curve, where it and epsilon are finite numbers."""
         rho = number_of(self.quote.rho)
@@ -133,10 +144,14 @@ def costs_of(statement: Mapping[str, Any]) -> tuple[Cost, ...]:
     return tuple(costs)
 
 
-def headline_of(costs: tuple[Cost, ...]) -> Cost:
-    """Choose what the page promises: the Semi-DP number, which honours the public facts, or else the nominal one."""
+def headline_of(costs: tuple[Cost, ...], *, conditioned: bool = False) -> Cost:
+    """Choose what the page promises: the Semi-DP number, which honours the public facts, or else the nominal one.
+
+    The nominal number of conditioned noise is that of the noise before it was conditioned, and promises nothing.
+    """
     headlines = [cost for cost in costs if cost.name == PRESENCE[0] or _is_headline(cost.kind)]
-    return next((cost for cost in headlines if cost.number is not None), costs[0])
+    instead = headlines[0] if conditioned and headlines else costs[0]
+    return next((cost for cost in headlines if cost.number is not None), instead)
 
 
 def _is_headline(policy: str) -> bool:
@@ -156,6 +171,9 @@ def stops_of(statement: Mapping[str, Any], headline: Cost) -> tuple[Stop, ...]:
     if statement.get("planned", False):
         text = "It says what a release by this plan would promise. Nothing was measured, and nothing is published."
         stops.append(Stop("A plan, not a release.", text))
+    if statement.get("accounted", False) and not statement.get("joint", False):
+        text = "The release has a statement of its own, which is the one to sign. Here its plan is accounted once more."
+        stops.append(Stop("An account, and not the statement of the release.", text))
     if statement.get("joint", False):
         text = "Each of them has a statement of its own, which is the one to sign. Here is what they cost together."
         stops.append(Stop("Several releases together, and not a release by itself.", text))

@@ -8,7 +8,17 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
-__all__ = ["SHADES", "Cell", "Grid", "Row", "budget_grid", "exact_share", "legend", "noise_grid"]
+__all__ = [
+    "SHADES",
+    "Cell",
+    "Grid",
+    "Row",
+    "budget_grid",
+    "exact_share",
+    "exact_share_sentence",
+    "legend",
+    "noise_grid",
+]
 
 # Shares at which the heat map turns a shade darker: even steps of a logarithmic scale, since shares span decades.
 SHADES = (Fraction(1, 1000), Fraction(3, 1000), Fraction(1, 100), Fraction(3, 100), Fraction(1, 10))
@@ -80,10 +90,30 @@ def exact_share(plan: Mapping[str, Any], statement: Mapping[str, Any]) -> str:
     >>> exact_share(plan, {"determined_queries": [["state", "total"]]}), exact_share(plan, {})
     ('33.33', '')
     """
-    public = {tuple(pair) for pair in statement.get("determined_queries") or ()}
-    spent = (Fraction(m["share"]) for m in plan["measurements"] if (m["level"], m["query"]) in public)
-    total = sum(spent, Fraction())
+    total = sum((Fraction(m["share"]) for m in _measured_again(plan, statement)), Fraction())
     return _percent(total) if total else ""
+
+
+def exact_share_sentence(plan: Mapping[str, Any], statement: Mapping[str, Any]) -> str:
+    """Say which part of the budget measures what is public anyway; empty where none does.
+
+    Examples
+    --------
+    >>> plan = {"measurements": [{"query": "total", "share": "1/3", "level": "state"}]}
+    >>> exact_share_sentence(plan, {"determined_queries": [["state", "total"]]})[:69]
+    '33.33 percent of the budget measures what is published exactly (total'
+    """
+    again = _measured_again(plan, statement)
+    if not again:
+        return ""
+    named = "; ".join(f"{m['query']} at {m['level']}" for m in again)
+    what = f"{exact_share(plan, statement)} percent of the budget measures what is published exactly ({named})"
+    return f"{what}: it hides nothing and buys no accuracy; other queries could have it"
+
+
+def _measured_again(plan: Mapping[str, Any], statement: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    public = {tuple(pair) for pair in statement.get("determined_queries") or ()}
+    return [m for m in plan["measurements"] if (m["level"], m["query"]) in public and Fraction(m["share"])]
 
 
 def legend() -> tuple[Cell, ...]:

@@ -74,7 +74,8 @@ def tradeoff_figure(statement: Mapping[str, Any]) -> Figure | None:
     lines = [Line("no release: a guess", [(0.0, 100.0), (100.0, 0.0)])]
     for finding in found:
         points = [(100 * false, 100 * missed) for false, missed in finding.learnt.curve]
-        lines.append(Line(finding.subject, points))
+        condition = f", {finding.quote.condition.words}" if finding.quote.condition else ""
+        lines.append(Line(f"{finding.subject}{condition}", points))
     chart = line_chart(
         "guesses",
         "False alarms against missed ones",

@@ -55,5 +55,5 @@ def line_chart(name: str, title: str, lines: Sequence[Line], *, across: str, up:
     stretched = SubElement(svg, "svg", {**plot, "viewBox": "0 0 1000 1000", "preserveAspectRatio": "none"})
     for order, line in enumerate(lines):
         steps = (f"{1000 * (x - low) / width:.1f} {1000 * (1 - y / ticks[-1]):.1f}" for x, y in line.points)
-        SubElement(stretched, "path", {"d": "M" + "L".join(steps), "class": f"curve dash-{order % 4}"})
+        SubElement(stretched, "path", {"d": "M" + "L".join(steps), "class": f"curve dash-{order % 5}"})
     return _markup(svg)

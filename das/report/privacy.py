@@ -12,9 +12,9 @@ from markupsafe import Markup
 from das.accounting.conversion import epsilon_upper
 from das.accounting.quote import quotes_of, reasons_of
 from das.errors import Problem, UsageError
-from das.exact import quoted
+from das.exact import decimal_of, quoted
 from das.report.charts import Bar, Point, bar_chart, dash_sample, delta_chart
-from das.report.conditions import Footnotes
+from das.report.conditions import Footnotes, added_delta_sentence
 from das.report.costs import Cost, assumptions_of, breakdown_of, costs_of, headline_of, stops_of
 from das.report.grids import budget_grid, exact_share, legend, noise_grid
 from das.report.guesses import belief_rows, family_table, tradeoff_figure
@@ -43,6 +43,7 @@ SECTIONS = (
     "randomness",
     "families",
     "joint",
+    "accounted",
 )
 RECORDS = ("product", "conformance", "ledger_entry", "started", "finished", "inputs", "public_inputs", "versions")
 
@@ -92,8 +93,8 @@ def render_privacy(
             )
         )
     costs = costs_of(statement)
-    headline, randomness = headline_of(costs), statement.get("randomness")
-    breakdown = breakdown_of(statement)
+    headline, randomness = headline_of(costs, conditioned="conditioned" in statement), statement.get("randomness")
+    breakdown, beliefs, windows = breakdown_of(statement), belief_rows(statement), headline.quote.added_delta
     shared = quotes_of({"families": statement.get("families")})
     filters: dict[str, Callable[..., Any]] = {
         "named": named,
@@ -116,11 +117,15 @@ def render_privacy(
         grades=GRADES_TEXT,
         reference=REFERENCE_NAME,
         household=household_of(statement),
-        beliefs=belief_rows(statement),
+        beliefs=beliefs,
+        last_line_covers=any(row.quote.about.get("policy") == "semi" for _, rows in beliefs for row in rows),
         guesses=tradeoff_figure(statement),
         families=family_table(statement),
         added=power_upper(Fraction(repr(randomness["delta"]))) if randomness else "",
+        windows=power_upper(decimal_of(windows)) if windows else "",
+        windows_note=added_delta_sentence(quotes_of(statement)),
         comparison=_comparison(statement, costs),
+        starred=any(cost.condition for cost in costs),
         breakdown=breakdown,
         notes=Footnotes.of([*(cost.quote for _, members in breakdown for cost in members), *shared]),
         assumptions=assumptions_of(statement),
@@ -144,12 +149,17 @@ class Trade:
     chart: Markup
     lines: tuple[tuple[Markup, Cost], ...]
     deltas: tuple[Markup, ...]
-    rows: tuple[tuple[str, tuple[str, ...]], ...]
+    rows: tuple[tuple[Cost, tuple[str, ...]], ...]
 
 
 def _comparison(statement: Mapping[str, Any], costs: tuple[Cost, ...]) -> Markup:
     bars = [
-        Bar(cost.name, cost.length, cost.epsilon if cost.number is None else f"ε {cost.epsilon}", cost.kind)
+        Bar(
+            f"{cost.name}{' *' * bool(cost.condition)}",
+            cost.length,
+            cost.epsilon if cost.number is None else f"ε {cost.epsilon}",
+            cost.kind,
+        )
         for cost in costs
     ]
     if not statement.get("effective"):
@@ -160,11 +170,13 @@ def _comparison(statement: Mapping[str, Any], costs: tuple[Cost, ...]) -> Markup
 def _trade(plan: Mapping[str, Any], costs: tuple[Cost, ...]) -> Trade:
     delta = Fraction(plan["delta"])
     curves = [(cost, cost.exact_rho) for cost in costs if cost.exact_rho is not None]
-    points = [Point(cost.name, delta, cost.length) for cost, _ in curves if cost.length is not None]
+    # the line of exact distributions quotes another epsilon, which is not on the curve of its rho
+    by_rho = [(cost, epsilon_upper(rho, delta) if cost.kind == "tight" else cost.length) for cost, rho in curves]
+    points = [Point(cost.name_by_rho, delta, epsilon) for cost, epsilon in by_rho if epsilon is not None]
     deltas = [Fraction(1, 10**k) for k in QUOTED_DECADES]
     return Trade(
         delta_chart("trade", "Epsilon for every delta", [rho for _, rho in curves], points),
         tuple((dash_sample(order), cost) for order, (cost, _) in enumerate(curves)),
         tuple(power_upper(d) for d in deltas),
-        tuple((cost.name, tuple(quoted_upper(epsilon_upper(rho, d)) for d in deltas)) for cost, rho in curves),
+        tuple((cost, tuple(quoted_upper(epsilon_upper(rho, d)) for d in deltas)) for cost, rho in curves),
     )

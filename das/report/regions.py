@@ -58,7 +58,7 @@ def region_chart(
     stretched = SubElement(svg, "svg", {**plot, "viewBox": "0 0 1000 1000", "preserveAspectRatio": "none"})
     for order, region in enumerate(regions):
         steps = (f"{x:.1f} {y:.1f}" for x, y in map(place, region.outline))
-        SubElement(stretched, "path", {"d": "M" + "L".join(steps) + "Z", "class": f"curve dash-{order % 4}"})
+        SubElement(stretched, "path", {"d": "M" + "L".join(steps) + "Z", "class": f"curve dash-{order % 5}"})
         x, y = place(region.centre)
         middle = {"cx": f"{LEFT + (RIGHT - LEFT) * x / 1000:.2f}%", "cy": f"{TOP + (BOTTOM - TOP) * y / 1000:.1f}"}
         SubElement(svg, "circle", {**middle, "r": "3", "class": "point"})

@@ -35,7 +35,7 @@ def summary(statement: Mapping[str, Any], folder: Path) -> str:
     lines.append("           the data fit the schema, the geography and the published bounds, and the facts agree.")
     lines += _effective(statement)
     for fact in statement["invariants"]:
-        also = f" (and of {fact['placeholders']} places that have none)" if fact.get("placeholders") else ""
+        also = f" (and of {fact['placeholders']} places that skip this level)" if fact.get("placeholders") else ""
         lines.append(f"Public     {fact['query']} of each {fact['level']}{also}, exactly. {fact['reason']}")
     for fact in statement["bounds"]:
         limit = f"{fact['sense']} {_times(fact)}{fact['source']}"
@@ -73,8 +73,7 @@ def _promise(statement: Mapping[str, Any]) -> list[str]:
     quotes = list(quotes_of({key: statement.get(key) for key in ("nominal", "effective")}))
     nominal, unit = quotes[0], statement["relation"]["unit"]
     promised = next((quote for quote in quotes[1:] if _is_headline(quote) and isinstance(quote.epsilon, float)), None)
-    plus = _plus(statement)
-    lines = []
+    plus, lines = _plus(statement, promised), []
     if promised is not None:
         a = promised.about.get("a")
         who = f"one {unit}'s presence" if not a else "one record"
@@ -97,7 +96,7 @@ def _promise(statement: Mapping[str, Any]) -> list[str]:
         ]
     else:
         lines += [
-            f"Nominal    {number}{plus} ({budget}; {nominal.status}{of_noise}){_given(nominal, ': ')}.",
+            f"Nominal    {number}{_plus(statement)} ({budget}; {nominal.status}{of_noise}){_given(nominal)}.",
         ]
     if "conditioned" in statement:
         lines.append(
@@ -109,16 +108,16 @@ def _promise(statement: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _plus(statement: Mapping[str, Any]) -> str:
-    """What is added to every probability: delta, and the share of the noise's generator."""
+def _plus(statement: Mapping[str, Any], quote: Quote | None = None) -> str:
+    """What is added to every probability: delta, what a sampler's windows add, and what the noise's generator adds."""
     delta = statement["nominal"].get("delta") or 0.0
     added = (statement.get("randomness") or {}).get("delta")
-    shown = [delta_text(each) for each in (delta, added) if each]
+    shown = [delta_text(each) for each in (delta, quote and quote.added_delta, added) if each]
     return f", plus at most {' + '.join(shown)}" if shown else ""
 
 
-def _given(quote: Quote, before: str = ", ") -> str:
-    return f"{before}{quote.condition.text()}" if quote.condition else ""
+def _given(quote: Quote) -> str:
+    return f", {quote.condition.text()}" if quote.condition else ""
 
 
 def _is_headline(quote: Quote) -> bool:

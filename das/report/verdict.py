@@ -15,7 +15,7 @@ from typing import Any
 from das.accounting.policies import POLICIES
 from das.accounting.quote import Quote, quotes_of
 from das.accounting.tradeoff import Learnt
-from das.exact import quoted
+from das.exact import decimal_of, quoted
 from das.report.reference import CENSUS_2020, REFERENCE_NAME, Reference
 
 __all__ = [
@@ -42,7 +42,8 @@ class Finding:
     subject: str
     quote: Quote
     learnt: Learnt
-    reference: Reference
+    reference: Reference | None
+    """None where the redistricting data of 2020 promise nothing of the kind: presence, beside exact totals."""
 
     @property
     def grade(self) -> str:
@@ -61,16 +62,18 @@ class Finding:
             condition is not None
             and condition.otherwise is not None
             and last is not self
-            and _is_headline(last.quote)
+            and last.quote.about.get("policy") == "semi"
             and last.quote.condition is None
         )
 
     @property
     def text(self) -> str:
         """The finding in one line, the reference in brackets; without its condition."""
-        right = f"{self.right} ({hundredths_upper(self.reference.right)})"
-        epsilon = f"{quoted(self.quote.epsilon)} ({quoted(self.reference.epsilon)})"
-        return f"{right:<10}{self.grade:<10}{self.subject}; epsilon {epsilon}"
+        right, epsilon = self.right, quoted(self.quote.epsilon)
+        if self.reference is not None:
+            right += f" ({hundredths_upper(self.reference.right)})"
+            epsilon += f" ({quoted(self.reference.epsilon)})"
+        return f"{right:<12}{self.grade:<10}{self.subject}; epsilon {epsilon}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +101,9 @@ def findings_of(statement: Mapping[str, Any]) -> tuple[Finding, ...]:
         f"Any change of one {unit}’s record" if not joined else "Where public facts force other records to change along"
     )
     words = f"That one {unit} was counted at all" if presence else words
-    told += [("headline", words, quote) for quote in headlines]
+    told += [("presence" if presence else "headline", words, quote) for quote in headlines]
     return tuple(
-        Finding(subject, quote, quote.learnt, CENSUS_2020[key])
+        Finding(subject, quote, quote.learnt, CENSUS_2020.get(key))
         for key, subject, quote in told
         if quote.learnt is not None
     )
@@ -129,7 +132,7 @@ def verdict_text(statement: Mapping[str, Any]) -> list[str]:
     for finding in found:
         lines.append(f"           {finding.text}")
         if finding.quote.condition:
-            lines.append(f"{'':31}{finding.quote.condition.text()}")
+            lines.append(f"{'':33}{finding.quote.condition.text()}")
     return [*lines, f"           {GRADES_TEXT}"]
 
 
@@ -153,7 +156,7 @@ def hundredths_upper(share: float) -> str:
     ('77', '99.6', '1.3', '100')
     """
     digits = 0 if 0.1 <= share <= 0.99 else 1 if share <= 0.999 else 2
-    return f"{math.ceil(round(share * 100, 6) * 10**digits) / 10**digits:.{digits}f}" if share < 1 else "100"
+    return f"{math.ceil(decimal_of(share) * 10 ** (digits + 2)) / 10**digits:.{digits}f}" if share < 1 else "100"
 
 
 def _is_headline(quote: Quote) -> bool:

@@ -22,6 +22,7 @@ __all__ = ["Decision", "charges_beside", "ledger_of", "ledger_text", "rows_of"]
 
 UNITS = {"pure": "epsilon", "zcdp": "rho"}
 """What a framework's budget is counted in."""
+NOMINAL = "amounts are nominal: what a release charges, as if nothing were public"
 JOINT = "effective numbers of all releases together: das account FOLDER, a folder that holds their run folders"
 
 APART = (
@@ -186,6 +187,7 @@ def rows_of(ledger: Ledger, guard: LedgerGuard, *, verified: bool) -> dict[str, 
         "ledger": ledger.path.name,
         "verified": verified,
         "witnesses": _places(ledger, guard),
+        "amounts": NOMINAL,
         "joint": JOINT,
         "apart": APART,
         "datasets": {
@@ -215,6 +217,7 @@ def ledger_text(ledger: Ledger, guard: LedgerGuard, *, verified: bool) -> str:
         unit = next(UNITS.get(e.framework, e.framework) for e in ledger.entries() if e.dataset == name)
         about = "" if spent.denominator == 1 else f" (about {float(spent):.4f})"
         lines.append(f"spent on {name}: {unit} {spent}{about}{of}")
+    lines.append(NOMINAL)
     lines += [f"witness: {place}" for place in _places(ledger, guard)] or ["witness: none yet"]
     if any(entry.kind == "commit" for entry in ledger.entries()):
         lines.append(JOINT)

@@ -26,6 +26,7 @@ from das.accounting.conditioning import ConstraintSystem, conditioned_geometric,
 from das.accounting.conversion import epsilon_upper, rho_of_pure_upper
 from das.accounting.events import NotSupported
 from das.errors import ConfigError, Problem, ProblemsFound
+from das.exact import delta_text
 from das.noise import DiscreteLaplace, RunKey
 from das.noise.stream import Streams
 from das.synthesis.cost import rho_for
@@ -72,7 +73,7 @@ class Promise:
         """
         if self.rho is not None or self.delta or not sampler_delta:
             return self.text
-        return f"epsilon {self.epsilon} at delta {sampler_delta:.1e}, the sampler's error"
+        return f"epsilon {self.epsilon} at delta {delta_text(sampler_delta)}, the sampler's error"
 
     def pure(self) -> Fraction:
         """Return the largest epsilon on a grid whose pure promise implies this one."""

@@ -61,6 +61,7 @@ def test_a_second_release_needs_a_budget(run: Run, config: Path, tmp_path: Path)
     text = run("ledger", first)
     assert "a second table" in text.stdout
     assert "spent on data: epsilon 4 of 4; 0 is left" in text.stdout
+    assert "amounts are nominal" in text.stdout
     assert run("measure", config, "--out", tmp_path / "third").code == 5
 
 

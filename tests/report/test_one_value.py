@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, Context, Decimal
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -264,6 +265,23 @@ def compare(plan: Plan) -> None:
         )
 
 
+def assert_added_delta(statement: dict[str, Any], text: str) -> None:
+    """What the windows of a sampler add is said once, of families apart."""
+    lines = [(q.group == "families", q.added_delta) for q in quotes_of(statement) if q.added_delta]
+    if not lines:
+        assert "which the sampler's windows add" not in text
+    for family, words in ((False, "beside each effective epsilon"), (True, "beside those of families")):
+        largest = max((added for of, added in lines if of is family), default=None)
+        assert largest is None or f"at most {largest_text(largest)} {words}" in text
+
+
+def largest_text(delta: float) -> str:
+    """Three digits, rounded up, by decimal arithmetic of its own."""
+    number = Context(prec=3, rounding=ROUND_CEILING).create_decimal(repr(delta)).normalize()
+    digits = f"{number.scaleb(-number.adjusted()).normalize():f}"
+    return f"{digits}e{number.adjusted()}"
+
+
 def compare_statement(accounted: Account, statement: dict[str, Any], described: dict[str, Any]) -> None:
     truth = said_in_json(statement)
     assert len(truth) > 8
@@ -271,6 +289,8 @@ def compare_statement(accounted: Account, statement: dict[str, Any], described: 
     assert terminal == truth
     html = render_privacy(statement, described)
     page = said_on_page(html, statement)
+    for text in (account_text(accounted.nominal, accounted.sections), unescape(html)):
+        assert_added_delta(statement, text.replace("Delta: ", "delta: "))
     apart = {q.name for q in quotes_of({key: statement[key] for key in ("nominal", "tight", "effective")})}
     spaced: Callable[[str], str] = lambda text: text.replace("_", " ")  # noqa: E731 - one use, as the page writes names
     # the page has no rho of families, nor of pure promises

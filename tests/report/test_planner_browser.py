@@ -37,7 +37,9 @@ addEventListener("load", () => {{
     const rows = (id) => [...get(id).rows].map((row) => [...row.cells].map((cell) => cell.textContent));
     const text = (id) => get(id).textContent;
     const tables = () => ({{ errors: rows("errors"), lines: rows("lines") }});
-    const read = () => ({{ ...tables(), nominal: text("nominal"), toml: text("toml") }});
+    const said = () => ({{ nominal: text("nominal"), effective: text("effective"), note: text("effective-note"),
+      conditions: [...get("conditions").children].map((each) => each.textContent), paid: text("paid") }});
+    const read = () => ({{ ...tables(), ...said(), toml: text("toml") }});
     const before = read();
     for (const [id, value] of {moves}) {{
       get(id).value = value;
@@ -80,21 +82,51 @@ def require_agreement(read: dict[str, Any], config: dict[str, Any], country: Any
         assert row[3:5] == [f"{m['std_dev']:.2f}", f"{m['expected_error']:.2f}"]
         deviation = tree.variance(m["level"], planned.query, weights) ** 0.5
         assert float(row[5]) == pytest.approx((2 / 3.141592653589793) ** 0.5 * deviation, abs=0.0051)
-    lines = {row[0]: row[1:] for row in read["lines"]}
-    for entry in sections["effective"]:
-        assert lines[f"policy {entry['policy']}"][1] == quoted(entry["epsilon"])
-    for entry in sections["secrets"]:
-        assert lines[entry["secret"]][1] == quoted(entry["epsilon"])
-    for entry in sections["attributes"]:
-        assert lines[f"attribute {entry['attribute']} alone"][1] == quoted(entry["epsilon"])
+    # every number with its condition, and with what holds otherwise
+    lines = {row[0].partition(" [")[0]: row for row in read["lines"]}
+    named = {f"policy {entry['policy']}": entry for entry in sections["effective"]}
+    named |= {entry["secret"]: entry for entry in sections["secrets"]}
+    named |= {f"attribute {entry['attribute']} alone": entry for entry in sections["attributes"]}
+    if plan.settings.privacy.neighbours == "add-remove":
+        named["a record that is there or not"] = named.pop("policy unconstrained")
+    for name, entry in named.items():
+        row, condition = lines[name], entry["condition"]
+        assert row[2] == quoted(entry["epsilon"])
+        mark = row[0].partition(" [")[2].rstrip("]")
+        assert bool(mark) is bool(condition)
+        assert row[3] == (quoted(condition["otherwise_epsilon"]) if condition else "")
+        assert not condition or read["conditions"][int(mark) - 1].startswith(f"[{mark}] {condition['words']}")
+    (headline,) = (entry for entry in sections["effective"] if entry["policy"] in ("semi", "unconstrained"))
+    assert read["effective"] == quoted(headline["epsilon"])
+    assert not headline["condition"] or read["note"].startswith(headline["condition"]["words"])
+    measured_again = [m for m in stated["measurements"] if [m["level"], m["query"]] in sections["determined_queries"]]
+    assert bool(read["paid"]) is bool(measured_again)
 
 
 @pytest.mark.browser
 @pytest.mark.slow
-@pytest.mark.parametrize("privacy", [{"framework": "zcdp", "rho": "1/2"}, {"framework": "pure", "epsilon": "2"}])
-def test_moved_shares_show_what_das_plan_states(country: Any, privacy: dict[str, str], tmp_path: Path) -> None:
-    invariant = [{"query": "total", "level": "state", "reason": "law"}]
-    config = country.config(privacy=privacy, invariant=invariant)
+@pytest.mark.parametrize("bounds", [[], ["beds.csv"], ["beds.csv", "ages.csv"]], ids=["free", "bounded", "crossing"])
+@pytest.mark.parametrize(
+    "privacy",
+    [
+        {"framework": "zcdp", "rho": "1/2"},
+        {"framework": "pure", "epsilon": "2"},
+        {"framework": "zcdp", "rho": "1/2", "neighbours": "add-remove"},
+    ],
+    ids=["zcdp", "pure", "presence"],
+)
+def test_moved_shares_show_what_das_plan_states(
+    country: Any, privacy: dict[str, str], bounds: list[str], tmp_path: Path
+) -> None:
+    presence = "neighbours" in privacy
+    if presence and len(bounds) > 1:
+        pytest.skip("presence beside bounds that cross is refused")
+    country.file("beds.csv", "geocode,f\n01001,1\n")
+    country.file("ages.csv", "geocode,0-17\n01001,1\n")
+    invariant = [] if presence else [{"query": "total", "level": "state", "reason": "law"}]
+    queries = {"beds.csv": "sex", "ages.csv": "age"}
+    bound = [{"query": queries[name], "level": "block", "sense": ">=", "source": name} for name in bounds]
+    config = country.config(privacy=privacy, invariant=invariant, bound=bound)
     page = render_planner(load(country.write(config)))
     moves = [("level-county", "5000"), ("query-block-1", "700"), ("budget", "7/4"), ("level-state", "123")]
     sizes, console = shown(page, moves, tmp_path)
@@ -103,7 +135,7 @@ def test_moved_shares_show_what_das_plan_states(country: Any, privacy: dict[str,
         for stage in ("before", "after", "taken"):
             require_agreement(read[stage], config, country)
         moved = tomllib.loads(read["after"]["toml"])
-        assert moved["privacy"] == {(privacy["framework"] == "zcdp" and "rho") or "epsilon": "7/4"}
+        assert moved["privacy"] == {"rho" if privacy["framework"] == "zcdp" else "epsilon": "7/4"}
         assert moved["strategy"]["geolevels"]["state"] == "123/10000"
         assert moved["strategy"]["queries"]["block"]["sex * grown"] == "700/10000"
         assert read["after"]["errors"] != read["before"]["errors"]

@@ -9,19 +9,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from scipy.special import ndtr
 
+from das import cli
 from das.accounting.conversion import gdp_epsilon_upper
 from das.errors import ConfigError
-from das.exact import quoted
+from das.exact import delta_text, quoted
 from das.plan.geography import spine_of
 from das.promise.account import account
+from das.promise.account_page import described_as_one
 from das.promise.joint import joint_account
-from das.promise.sources import read_source
+from das.promise.sources import Source, read_source
 from das.promise.statement import statement_of
 from das.report.account_text import account_text
+from das.report.grids import exact_share_sentence
 from das.report.privacy import render_privacy
 from das.report.text import summary
+from das.report.verdict import hundredths_upper
 
 NOTES = Path(__file__).resolve().parents[2] / "das" / "accounting"
 TOTAL = {"query": "total", "level": "state", "reason": "seats"}
@@ -135,3 +140,125 @@ def test_that_a_release_exists_is_an_output(country: Any) -> None:
     assert "That a release exists. This is an output, too." in page
     assert "where the data break a published bound" in page
     assert "That this release exists is an output, too" in text
+
+
+TREE = {
+    "geolevels": {"state": "1/6", "county": "1/3", "block": "1/2"},
+    "queries": {"all": {"total": "1"}, "block": {"sex": "1/2", "detailed": "1/2"}},
+}
+
+
+def test_what_the_windows_of_the_sampler_add_is_in_the_promise(country: Any) -> None:
+    """Conditioned Laplace noise is drawn within windows: its epsilon is not pure, and the sentence has the delta."""
+    country.file("beds.csv", "geocode,f\n01001,1\n")
+    drawn = {"strategy": TREE, "estimate": {"method": "congenial"}, "bound": [BED]}
+    statement, page, text = rendered(country, privacy={"framework": "pure", "epsilon": "2"}, **drawn)
+    semi = next(entry for entry in statement["effective"] if entry["policy"] == "semi")
+    # the proved error of the draw: (e^lambda + e^epsilon) eta
+    error = Fraction(statement["conditioned"]["sampler"]["total_variation"])
+    assert semi["added_delta"] >= (1 + math.exp(semi["epsilon"])) * error
+    assert semi["added_delta"] > statement["randomness"]["delta"]
+    shown = delta_text(semi["added_delta"])
+    assert f"plus at most {shown} + " in text
+    mantissa, power = shown.split("e")
+    assert re.search(rf"plus at most {math.ceil(float(mantissa) * 10) / 10:g} × 10 −{power[1:]} for the windows", page)
+    for entry in (*statement["secrets"], *statement["attributes"]):
+        assert entry["added_delta"] >= (1 + math.exp(entry["epsilon"])) * error
+        if entry["condition"]:  # what holds otherwise needs more
+            assert entry["added_delta"] >= semi["added_delta"]
+    assert f"delta: at most {shown} beside each effective epsilon" in account_text(statement["nominal"], statement)
+    plain, _, _ = rendered(country, privacy={"framework": "pure", "epsilon": "2"}, bound=[BED])
+    assert "added_delta" not in plain["effective"][0]
+
+
+def test_beliefs_beside_a_bound_are_not_those_of_presence(country: Any) -> None:
+    """Presence costs less than a change with a compensating record, so its line bounds nothing for the others."""
+    country.file("beds.csv", "geocode,f\n01001,1\n")
+    statement, page, _ = rendered(country, privacy=PRESENCE, bound=[BED])
+    presence, secret = statement["effective"][0], statement["secrets"][-1]
+    assert presence["learnt"]["beliefs"][1]["mean"] < secret["learnt"]["beliefs"][1]["mean"]
+    assert "the beliefs of the last line hold" not in page
+    assert "they are not bounded here" in page
+    _, replaced, _ = rendered(country, bound=[BED])
+    assert "the beliefs of the last line hold" in replaced
+
+
+def test_presence_is_not_compared_with_what_2020_never_promised(country: Any) -> None:
+    _, page, text = rendered(country, privacy=PRESENCE)
+    line = next(line for line in text.splitlines() if "was counted at all" in line)
+    assert "(" not in line
+    assert page.count("For the redistricting data of the 2020 Census") == 2
+
+
+@pytest.mark.parametrize("crossing", [False, True])
+def test_the_large_number_has_its_condition(country: Any, crossing: bool) -> None:
+    country.file("beds.csv", "geocode,f\n01001,1\n")
+    country.file("ages.csv", "geocode,0-17\n01001,1\n")
+    plan = {"bound": [BED, AGES]} if crossing else {"privacy": PRESENCE, "bound": [BED]}
+    statement, page, _ = rendered(country, **plan)
+    headline = statement["effective"][0]
+    assert headline["condition"]
+    large = page.partition("effective epsilon, given the public facts")[2]
+    assert large.startswith(f"; {headline['condition']['words'].replace(chr(39), '&#39;')}; otherwise")
+
+
+def test_curves_and_bars_have_the_conditions_of_their_numbers(country: Any) -> None:
+    country.file("beds.csv", "geocode,f\n01001,1\n")
+    _, page, _ = rendered(country, invariant=[TOTAL], bound=[BED])
+    words = "if the change alone keeps every published bound"
+    assert f"The answers of one person, the place being known, {words}" in page
+    assert f"The whole record of one person, its place included, {words}" in page
+    curves = page.partition("Epsilon for every delta")[2].partition("Where the noise comes from")[0]
+    assert curves.count(f"Effective, irreducible, {words}") == 1  # the legend
+    assert curves.count(f"Effective, irreducible {words}") == 1  # the table
+    assert "Nominal, tight" not in curves  # those epsilons are of rho, and not of exact distributions
+    assert "Effective, irreducible *" in page
+    assert "Effective, Semi-DP *" not in page
+
+
+def test_conditioned_noise_is_not_described_as_measured(country: Any) -> None:
+    _, page, _ = rendered(country, strategy=TREE, estimate={"method": "congenial"}, invariant=[TOTAL])
+    assert "Published counts combine the answers" not in page
+    assert "Nothing else about the records decides whether there is a release; the time" in page
+    assert "Both come from epsilon and delta" in page
+    _, measured, _ = rendered(country, invariant=[TOTAL])
+    assert "Published counts combine the answers" in measured
+    assert "Both come from the whole law of the noise" in measured
+
+
+def test_places_that_skip_a_level_are_said_to_be_public(country: Any) -> None:
+    statement, _, _ = rendered(country, invariant=[TOTAL])
+    statement["invariants"][0]["placeholders"] = 2
+    page = render_privacy(statement, country.plan(invariant=[TOTAL]).to_json())
+    assert "total of each state (and of 2 places that skip this level)." in page
+    assert "and of 2 places that skip this level" in summary(statement, Path("out"))
+
+
+def test_budget_on_what_is_exact_is_remarked_by_the_plan(country: Any) -> None:
+    plan = country.plan(invariant=[TOTAL])
+    said = exact_share_sentence(plan.to_json(), account(plan).sections)
+    share = next(m["share"] for m in plan.to_json()["measurements"] if (m["level"], m["query"]) == ("state", "total"))
+    assert said.startswith(
+        f"{float(100 * Fraction(share)):.2f} percent of the budget measures what is published exactly"
+    )
+    assert exact_share_sentence(country.plan().to_json(), account(country.plan()).sections) == ""
+    path = country.write(country.config(invariant=[TOTAL]))
+    shown = CliRunner().invoke(cli.das, ["plan", str(path)], catch_exceptions=False).stdout
+    assert "remark: " + said[:40] in shown
+
+
+def test_hundredths_are_never_rounded_down() -> None:
+    assert hundredths_upper(0.7600000000001) == "77"
+    assert hundredths_upper(0.77) == "77"
+
+
+@pytest.mark.parametrize("seeded", [False, True])
+def test_the_account_of_one_release_is_neither_a_plan_nor_its_statement(country: Any, seeded: bool) -> None:
+    plan = country.plan(invariant=[TOTAL])
+    source = Source(plan, spine_of(plan), folder=Path("out"), seeded=seeded)
+    statement, described = described_as_one([source], joint_account([source]))
+    page = render_privacy(statement, described)
+    assert "A plan, not a release." not in page
+    assert "An account, and not the statement of the release." in page
+    assert "agrees with the plan, as exact fractions" not in page  # nobody looked
+    assert ("Test run: the noise key is known." in page) is seeded

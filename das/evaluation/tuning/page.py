@@ -7,6 +7,7 @@ from typing import Any
 from das.evaluation.trees.text import strategy_toml
 from das.evaluation.tuning.text import currency, tuned_json
 from das.evaluation.tuning.tune import Tuned
+from das.exact import quoted
 from das.report.charts import dash_sample
 from das.report.lines import Line, line_chart
 from das.report.pages import page_template
@@ -22,7 +23,7 @@ def render_tuned(found: Tuned, where: str) -> str:
     """Write the page."""
     content = tuned_json(found, where)
     name = currency(found.tuned.plan)
-    return page_template("das.evaluation.tuning", "tuning.html.j2").render(
+    return page_template("das.evaluation.tuning", "tuning.html.j2", {"quoted": quoted}).render(
         title=f"Budget and shares of {found.tuned.plan.name}",
         name=name,
         found=content,

@@ -107,10 +107,17 @@ function evaluate(at) {
   const costs = data.measurements.map((m, i) => budget * number(at.levels[level_of[i]]) * number(at.queries[i]));
   const noises = costs.map((cost, i) => noise(cost, data.measurements[i]));
   const variances = linear(noises.map((each) => 1 / each.variance));
+  const worst = (moves) => moves && Math.max(0, ...moves.map((move) => move.reduce((sum, part, i) => sum + part * costs[i], 0)));
+  const epsilon_of = (cost) => (pure ? cost : epsilon_upper(cost));
+  const semi = worst(data.semi), nearest = worst(data.nearest), first = worst(data.lines[0].moves);
+  // What holds where a bound makes other records change along: each of them costs at most any change of one record, and
+  // all together at most what the ball of policy semi costs (das/accounting/bounds.md).
+  const paired = (cost) => (pure ? cost + data.others * nearest : (Math.sqrt(cost) + data.others * Math.sqrt(nearest)) ** 2 * (1 + 1e-12));
+  const otherwise = { semi: () => semi, nominal: () => first, pair: (cost) => (nearest === null ? semi : Math.min(paired(cost), semi ?? Infinity)) };
   const lines = data.lines.map((line) => {
     if (!line.moves) return null;
-    const cost = Math.max(0, ...line.moves.map((move) => move.reduce((sum, part, i) => sum + part * costs[i], 0)));
-    return { cost, epsilon: pure ? cost : epsilon_upper(cost) };
+    const cost = worst(line.moves), beside = line.otherwise ? otherwise[line.otherwise](cost) : null;
+    return { cost, epsilon: epsilon_of(cost), otherwise: beside === null ? null : epsilon_of(beside) };
   });
   return { budget, costs, noises, variances, lines, nominal: pure ? budget : epsilon_upper(budget) };
 }
@@ -201,13 +208,21 @@ function show() {
   range.value = Math.log10(now.budget);
   level_rows.forEach((row, i) => row.update(number(state.levels[i])));
   query_rows.forEach((row, i) => row.update(number(state.queries[i])));
-  byId("nominal").textContent = byId("strip-epsilon").textContent = quoted(now.nominal);
+  const promised = (found) => (found.lines[data.headline] ? quoted(found.lines[data.headline].epsilon) : "not supported");
+  byId("effective").textContent = byId("strip-epsilon").textContent = promised(now);
+  const { mark, otherwise } = data.lines[data.headline], other = now.lines[data.headline]?.otherwise;
+  const condition = mark ? data.conditions[mark - 1].split("; otherwise")[0] : "";
+  byId("effective-note").textContent = (condition ? `${condition}; otherwise ${otherwise && other ? quoted(other) : "nothing is claimed"}; ` : "") +
+    `as loaded: ${promised(start)}`;
+  byId("nominal").textContent = quoted(now.nominal);
   byId("strip-budget").textContent = Number(now.budget.toPrecision(4));
   byId("nominal-start").textContent = `as loaded: ${quoted(start.nominal)}`;
   byId("lines").replaceChildren(...data.lines.map((line, k) => {
     const found = now.lines[k];
-    const cells = found ? [pure ? "" : quoted(found.cost), quoted(found.epsilon), quoted(start.lines[k].epsilon)] : ["", "not supported", ""];
-    return element("tr", [element("th", line.words, { scope: "row" }), ...cells.map((x) => element("td", x))]);
+    const beside = found && found.otherwise !== null ? quoted(found.otherwise) : "";
+    const cells = found ? [pure ? "" : quoted(found.cost), quoted(found.epsilon), beside, quoted(start.lines[k].epsilon)] : ["", "not supported", "", ""];
+    const words = line.mark && found ? `${line.words} [${line.mark}]` : line.words;
+    return element("tr", [element("th", words, { scope: "row" }), ...cells.map((x) => element("td", x))]);
   }));
   byId("errors").replaceChildren(...data.measurements.map((m, i) => {
     const first = i === 0 || data.measurements[i - 1].level !== m.level;
@@ -225,6 +240,8 @@ function show() {
     return element("tr", [element("th", m.level, { scope: "row", className: first ? "level" : "level again" }), element("th", m.query, { scope: "row" }), ...cells],
       { className: first ? "first" : "" });
   }));
+  const paid = data.measurements.reduce((sum, m, i) => sum + (data.paid[i] ? number(state.levels[level_of[i]]) * number(state.queries[i]) : 0), 0);
+  byId("paid").textContent = paid ? `${percent(paid)} of the budget measures what is published exactly: it hides nothing and buys no accuracy.` : "";
   byId("toml").textContent = toml();
 }
 
@@ -240,13 +257,12 @@ function toml() {
 
 document.querySelectorAll(".currency").forEach((each) => { each.textContent = currency; });
 document.querySelectorAll(".reference").forEach((each) => { each.textContent = data.reference.words; });
-byId("delta").textContent = pure ? "" : ` at delta ${data.delta}`;
+document.querySelectorAll(".delta").forEach((each) => { each.textContent = pure ? "" : ` at delta ${data.delta}`; });
+byId("conditions").replaceChildren(...data.conditions.map((text, k) => element("p", `[${k + 1}] ${text}.`)));
 byId("about").textContent = data.typical
   ? "A typical geounit has as many geounits below it as the average of its level (" +
     data.levels.map((level, i) => `${level.name}: ${data.typical.units[i].toLocaleString("en")}`).join(", ") + ")."
   : "The geography is not at hand, or the queries couple too many cells: only the noise is shown.";
-byId("facts").textContent = data.exact.length ? `Published exactly, with no error: ${data.exact.join("; ")}. ` +
-  "Budget that measures it again is wasted." : "Nothing is published exactly.";
-byId("bounded").hidden = !data.bounded;
+byId("facts").textContent = data.exact.length ? `Published exactly, with no error: ${data.exact.join("; ")}.` : "Nothing is published exactly.";
 document.body.classList.toggle("noise-only", !data.typical);
 show();

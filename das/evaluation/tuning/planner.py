@@ -17,10 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from das.accounting.condition import FACTS_IGNORED, Condition
 from das.accounting.events import NotSupported, pure_epsilon, zcdp_rho
 from das.accounting.hierarchy import HierarchicalPlan
-from das.accounting.moves import Move, Secret, presence_move, secret_moves
+from das.accounting.moves import Move, Secret, determined_queries, presence_move, secret_moves
 from das.accounting.policies import POLICIES, attribute_secrets, geography_secrets, policy_moves
+from das.accounting.quote import quotes_of
 from das.errors import Problem, ProblemsFound, UsageError
 from das.estimation.linear.basis import Floats
 from das.estimation.linear.typical import TypicalTree
@@ -28,6 +30,9 @@ from das.plan.candidate_trees import candidate_shares
 from das.plan.for_accountant import hierarchical_plan
 from das.plan.geography import spine_of
 from das.plan.plan import Plan
+from das.promise.account import presence_sections
+from das.promise.lines import Lines
+from das.report.conditions import footnote_of
 from das.report.pages import page_template
 from das.schema.query import Neighbours
 from geography import Spine
@@ -76,9 +81,9 @@ def planner_data(plan: Plan) -> dict[str, Any]:
         "levels": [{"name": level, "share": str(_share(plan, level))} for level in plan.levels],
         "measurements": [_measurement(plan, number) for number in range(len(plan.measurements))],
         "reference": _reference(plan),
-        "lines": list(_lines(plan, whole)),
+        **_promises(plan, whole),
         "exact": [f"{i.query.name} at {i.level}" for i in plan.invariants],
-        "bounded": bool(plan.bounds),
+        "paid": [(m.level, m.query.name) in determined_queries(whole) for m in plan.measurements],
         "typical": None if spine is None else _typical(plan, spine),
     }
 
@@ -108,28 +113,56 @@ def _reference(plan: Plan) -> dict[str, Any]:
     return {"words": words, "levels": [str(known[name][level]) for level in plan.levels]}
 
 
-def _lines(plan: Plan, whole: HierarchicalPlan) -> Iterable[dict[str, Any]]:
-    """For each promise the moves that it compares, as what each costs of the measurements' budgets."""
-    leaf = plan.levels[-1]
-    yield _line(
-        plan,
-        whole,
-        "nominal on this geography: any record, as if nothing were public",
-        policy_moves(whole, "unconstrained")[0],
+def _promises(plan: Plan, whole: HierarchicalPlan) -> dict[str, Any]:
+    """List the promises with their conditions, and what the numbers that hold otherwise are computed from."""
+    lines = Lines(whole, plan.settings.privacy.delta)
+    listed: list[dict[str, Any]] = []
+    conditions: dict[str, int] = {}
+    for line, condition, otherwise in _lines(plan, lines):
+        note = footnote_of(condition) if condition else ""
+        mark = conditions.setdefault(note, len(conditions) + 1) if note else None
+        known = condition is not None and condition.otherwise is not None
+        listed.append(line | {"mark": mark, "otherwise": otherwise if known else None})
+    semi, a = policy_moves(whole, "semi")
+    return {
+        "lines": listed,
+        "conditions": list(conditions),
+        "headline": 1,  # after the nominal number: policy semi, or presence
+        "semi": _line(plan, whole, "", semi)["moves"],
+        "nearest": _line(plan, whole, "", policy_moves(whole, "nearest")[0])["moves"],
+        "others": (a or 2) - 1,
+    }
+
+
+def _lines(plan: Plan, lines: Lines) -> Iterable[tuple[dict[str, Any], Condition | None, str]]:
+    """For each promise the moves that it compares, its condition, and which number holds otherwise."""
+    whole, leaf = lines.whole, plan.levels[-1]
+    yield (
+        _line(
+            plan,
+            whole,
+            "nominal on this geography: any record, as if nothing were public",
+            policy_moves(whole, "unconstrained")[0],
+        ),
+        FACTS_IGNORED if plan.invariants or plan.bounds else None,
+        "",
     )
     if plan.settings.privacy.neighbours is Neighbours.ADD_REMOVE:
-        yield _line(plan, whole, "a record that is there or not", (presence_move(whole),))
+        condition = next(quotes_of(presence_sections(whole, lines.delta))).condition
+        yield _line(plan, whole, "a record that is there or not", (presence_move(whole),)), condition, "nominal"
     else:
         for policy, entry in POLICIES.items():
             if entry.is_effective:
-                yield _line(plan, whole, f"policy {policy}", policy_moves(whole, policy)[0])
+                moves = policy_moves(whole, policy)[0]
+                yield _line(plan, whole, f"policy {policy}", moves), lines.under(policy).condition, "semi"
     inside = Secret(name=f"attributes within the same {leaf}", within=leaf)
     wider = [Secret(name=f"anything within the same {level}", within=level) for level in plan.levels[-2::-1]]
     alone = [(f"attribute {secret.name} alone", secret) for secret in attribute_secrets(whole)]
     places = [(f"place alone: another {secret.name}", secret) for secret in geography_secrets(whole)]
     for words, secret in (*((each.name, each) for each in (inside, *wider)), *alone, *places):
         found = secret_moves(whole, secret)
-        yield _line(plan, whole, words, found if isinstance(found, NotSupported) else tuple(found))
+        line = _line(plan, whole, words, found if isinstance(found, NotSupported) else tuple(found))
+        yield line, lines.about(secret).condition, "pair"
 
 
 def _line(plan: Plan, whole: HierarchicalPlan, words: str, moves: Iterable[Move] | NotSupported) -> dict[str, Any]:

@@ -176,7 +176,7 @@ def tuned_text(found: Tuned, where: str, written: Sequence[Path] = ()) -> str:
     return "\n".join(
         [
             f"Least {name} for {found.tuned.plan.name}: {float(budget):.3g} ({budget}), nominal epsilon "
-            + quoted(found.tuned.plan.epsilon()),
+            + f"{quoted(found.tuned.plan.epsilon())}, as if nothing were public",
             f"Simulated: {where}",
             "",
             table(columns, rows),
