@@ -25,7 +25,7 @@ from das.schema.query import Query
 from das.storage.files import commitment
 from das.storage.hardening import harden
 from das.storage.layout import Layout
-from das.storage.ledger_access import refuse_early
+from das.storage.ledger_access import standing
 from das.storage.population import Population, population_of
 from das.storage.staging import committed
 from geography import Spine
@@ -160,7 +160,7 @@ def _population(plan: Plan, spine: Spine, placed: list[TrueCounts]) -> Populatio
 def _ledger(plan: Plan, population: Population | None) -> tuple[list[Problem], str]:
     """What the ledger would refuse, and what it says of this plan."""
     try:
-        return [], refuse_early(plan, population=population)
+        return [], standing(plan, population=population)
     except BudgetError as error:
         return list(error.problems), "refuses"
 
