@@ -13,6 +13,7 @@ from das.errors import BudgetError, InfeasibleError, InputError, Problem, Proble
 from das.exact import digest_of_input
 from das.facts.collect import TrueAnswers, facts_of
 from das.facts.vacuous import refuse_vacuous_facts, refuse_vacuous_plan
+from das.plan.describe import unused_delta
 from das.plan.geography import areas_of, names_of, spine_of
 from das.plan.method_accuracy import accuracy_text
 from das.plan.plan import Plan
@@ -121,6 +122,7 @@ def check(plan: Plan) -> dict[str, Any]:
                 if plan.mechanism_stage.sampler
                 else []
             ),
+            *([f"hint       {unused}"] if (unused := unused_delta(plan)) else []),
             f"ledger     {ledger}",
             f"plan       {plan.digest[:16]}",
             "nothing was spent",

@@ -10,7 +10,7 @@ from das.plan.method_accuracy import accuracy_of
 if TYPE_CHECKING:
     from das.plan.plan import Measurement, Plan
 
-__all__ = ["plan_json", "plan_text"]
+__all__ = ["plan_json", "plan_text", "unused_delta"]
 
 
 _SHARING = (
@@ -97,6 +97,8 @@ def plan_text(plan: Plan) -> str:
             f"hint:          {m.query.name} at {m.level} is exact anyway, and a share of {float(m.share):.6f} of the",
             f"               budget measures it; [strategy.queries.{m.level}] without it leaves more for the others",
         ]
+    if unused := unused_delta(plan):
+        lines.append(f"hint:          {unused}")
     if plan.settings.estimate.prior == "sharing":
         lines += [
             "prior:         sharing, which assumes that few people of a kind live as similar people do.",
@@ -111,6 +113,14 @@ def _exact_anyway(plan: Plan) -> list[Measurement]:
     return [
         m for m in plan.measurements if any(i.level == m.level and i.query.refines(m.query) for i in plan.invariants)
     ]
+
+
+def unused_delta(plan: Plan) -> str:
+    """Say what a delta does that somebody wrote beside a pure budget; nothing where nobody did."""
+    privacy = plan.settings.privacy
+    if plan.framework != "pure" or privacy.delta == type(privacy).model_fields["delta"].default:
+        return ""
+    return "a pure promise has no delta; privacy.delta is used only where releases are accounted together"
 
 
 def _order(plan: Plan) -> list[str]:

@@ -245,3 +245,5 @@ def test_a_pure_plan_quotes_no_delta(country: Country) -> None:
     text = country.plan(privacy={"framework": "pure", "epsilon": "3/2"}).explain()
     assert "protects one person (replace): epsilon = 3/2" in text
     assert "delta" not in text
+    written = country.plan(privacy={"framework": "pure", "epsilon": "3/2", "delta": "1/1000"}).explain()
+    assert "hint:          a pure promise has no delta" in written
