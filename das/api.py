@@ -207,6 +207,8 @@ def run(
 def open(folder: str | Path) -> Release:
     """Open a finished release by the folder that ``run`` was given."""
     release = Layout(Path(folder)).release
+    if not Path(folder).is_dir():
+        raise UsageError(Problem(str(folder), "there is no such folder", "name the one that `run` was given"))
     if not release.manifest.exists():
         raise UsageError(Problem(str(folder), "holds no finished release", "run `das run` to the end"))
     return Release(release)
@@ -226,8 +228,8 @@ def check(plan: Plan) -> Findings:
     return Findings(found, "\n".join(found["lines"]))
 
 
-def account(*sources: str | Path) -> Findings:
-    """Account a plan (a config or a preset) or finished releases; several, or a folder of them, together.
+def account(*sources: str | Path | Plan | Release) -> Findings:
+    """Account plans (or configs, or presets) or finished releases; several, or a folder of them, together.
 
     Examples
     --------
@@ -237,7 +239,8 @@ def account(*sources: str | Path) -> Findings:
     """
     from das.promise.accounted import account_sources
 
-    return account_sources([str(source) for source in sources])[2]
+    folders = [source.folder.path.parent if isinstance(source, Release) else source for source in sources]
+    return account_sources([each if isinstance(each, Plan) else str(each) for each in folders])[2]
 
 
 def evaluate(

@@ -178,6 +178,8 @@ def faults(lines: list[tuple[str, str]]) -> list[str]:
     users = [rest for name, rest in lines if name == "USER"]
     if not users or users[-1] in ("root", "0"):
         found.append("runs as root")
+    elif not users[-1].isdigit():
+        found.append(f"USER {users[-1]}: a host that lets no root in cannot tell who it is without a number")
     return found
 
 
@@ -196,11 +198,12 @@ def test_container_files_have_no_fault(path: Path) -> None:
         ("ENTRYPOINT das", "JSON"),
         ("RUN apt-get install gcc", "recommends"),
         ("EXPOSE 80", "unknown"),
+        ("USER das", "without a number"),
     ],
 )
 def test_a_fault_is_found(line: str, fault: str, tmp_path: Path) -> None:
     file = tmp_path / "x.Containerfile"
-    file.write_text(f"{line}\nUSER das\n")
+    file.write_text(f"{line}\n" if line.startswith("USER") else f"{line}\nUSER 1000\n")
     assert fault in " ".join(faults(instructions(file)))
     file.write_text("FROM docker.io/library/python:3.12-slim\n")
     assert faults(instructions(file)) == ["runs as root"]
