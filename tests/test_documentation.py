@@ -244,7 +244,10 @@ def test_a_benchmark_is_run_and_kept(benchmarks: ModuleType, tmp_path: Path, mon
     assert kept["command"] == "das bench accuracy --counts FILE --json"
     assert kept["rows"] == [{"name": "a draw", "ours": 4.0, "peer": 2.0, "ratio": 2.0, "unit": "draws"}]
     assert kept["machine"]["commit"] == "abc1234"
-    assert "| a draw | 4 | 2 | 2 | draws |" in (tmp_path / "page.md").read_text()
+    assert (
+        "In draws:\n\n| name | ours | peer | ratio |\n|---|---|---|---|\n| a draw | 4 | 2 | 2 |"
+        in (tmp_path / "page.md").read_text()
+    )
 
     (tmp_path / "printed.json").write_text(printed)
     monkeypatch.setattr(sys, "argv", ["benchmarks", "--printed", str(tmp_path / "printed.json"), "noise"])

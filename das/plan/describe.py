@@ -68,7 +68,7 @@ def plan_text(plan: Plan) -> str:
     if plan.invariants or plan.bounds:
         promise += "; nominal: the public facts below are ignored"
     first = max(14, *(len(level) + 2 for level in plan.levels))
-    second = max(34, *(len(m.query.name) + 2 for m in plan.measurements))
+    second = max(12, *(len(m.query.name) + 2 for m in plan.measurements))
     third = max(7, len(f"{plan.schema.size:,}") + 1)
     lines = [
         f"{plan.name}: {plan.schema.size:,} cells per geounit, levels {' > '.join(plan.levels)}",
