@@ -23,3 +23,8 @@ def __getattr__(name: str) -> Any:
     from das import api
 
     return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    """Name what people use, for completion in notebooks; packages are found by their import."""
+    return sorted(__all__)

@@ -207,6 +207,8 @@ def run(
 def open(folder: str | Path) -> Release:
     """Open a finished release by the folder that ``run`` was given."""
     release = Layout(Path(folder)).release
+    if not Path(folder).is_dir():
+        raise UsageError(Problem(str(folder), "there is no such folder", "name the one that `run` was given"))
     if not release.manifest.exists():
         raise UsageError(Problem(str(folder), "holds no finished release", "run `das run` to the end"))
     return Release(release)
@@ -226,8 +228,8 @@ def check(plan: Plan) -> Findings:
     return Findings(found, "\n".join(found["lines"]))
 
 
-def account(*sources: str | Path) -> Findings:
-    """Account a plan (a config or a preset) or finished releases; several, or a folder of them, together.
+def account(*sources: str | Path | Plan | Release) -> Findings:
+    """Account plans (or configs, or presets) or finished releases; several, or a folder of them, together.
 
     Examples
     --------
@@ -237,7 +239,8 @@ def account(*sources: str | Path) -> Findings:
     """
     from das.promise.accounted import account_sources
 
-    return account_sources([str(source) for source in sources])[2]
+    folders = [source.folder.path.parent if isinstance(source, Release) else source for source in sources]
+    return account_sources([each if isinstance(each, Plan) else str(each) for each in folders])[2]
 
 
 def evaluate(
@@ -262,7 +265,14 @@ def evaluate(
     return Findings(found, f"{evaluation_text(found)}\n\nPage: {found['page']}")
 
 
-def simulate(plans: Mapping[str, Plan], *, runs: int = 10, seed: int = 2020, workers: int | None = None) -> Findings:
+def simulate(
+    plans: Mapping[str, Plan],
+    *,
+    runs: int = 10,
+    seed: int = 2020,
+    workers: int | None = None,
+    margins: str | Path | None = None,
+) -> Findings:
     """Repeat releases of generated people, and measure their errors; reads no confidential record.
 
     Parameters
@@ -275,6 +285,8 @@ def simulate(plans: Mapping[str, Plan], *, runs: int = 10, seed: int = 2020, wor
         Of the generated people.
     workers : int, optional
         Runs at once; one for each core unless given.
+    margins : path, optional
+        Public totals and marginals of the generated people (CSV).
     """
     from tempfile import TemporaryDirectory
 
@@ -284,12 +296,21 @@ def simulate(plans: Mapping[str, Plan], *, runs: int = 10, seed: int = 2020, wor
 
     with TemporaryDirectory(prefix="das-simulate-") as temporary:
         workdir = Path(temporary)
-        generated, words = people_of(dict(plans), "generated", workdir, seed=seed, margins=None)
+        known = None if margins is None else Path(margins)
+        generated, words = people_of(dict(plans), "generated", workdir, seed=seed, margins=known)
         found = compare(generated, runs, workdir=workdir, workers=workers or all_cores(), people=words)
     return Findings(found, comparison_text(found))
 
 
-def tune(plan: Plan, targets: str | Path, *, seed: int = 2020, runs: int = 5, leaves: int | None = None) -> Findings:
+def tune(
+    plan: Plan,
+    targets: str | Path,
+    *,
+    seed: int = 2020,
+    runs: int = 5,
+    leaves: int | None = None,
+    margins: str | Path | None = None,
+) -> Findings:
     """Find the shares that meet accuracy targets with the least budget, on generated people.
 
     Parameters
@@ -304,14 +325,17 @@ def tune(plan: Plan, targets: str | Path, *, seed: int = 2020, runs: int = 5, le
         Simulations of each plan.
     leaves : int, optional
         At most so many leaves are simulated.
+    margins : path, optional
+        Public totals and marginals of the generated people (CSV); without them, every leaf has about as many.
     """
     from das.evaluation.country import generate_country
     from das.evaluation.tuning import read_targets, tune
     from das.evaluation.tuning.text import tuned_json, tuned_text, where_of
 
-    wanted, country = read_targets(Path(targets), plan), generate_country(plan, seed, leaves, None)
+    known = None if margins is None else Path(margins)
+    wanted, country = read_targets(Path(targets), plan), generate_country(plan, seed, leaves, known)
     found = tune(plan, wanted, country, seed=seed, runs=runs)
-    where = where_of(found, "generated", runs)
+    where = where_of(found, "generated", runs, known)
     return Findings(tuned_json(found, where), tuned_text(found, where, []))
 
 

@@ -13,6 +13,7 @@ from das.errors import BudgetError, InfeasibleError, InputError, Problem, Proble
 from das.exact import digest_of_input
 from das.facts.collect import TrueAnswers, facts_of
 from das.facts.vacuous import refuse_vacuous_facts, refuse_vacuous_plan
+from das.plan.describe import unused_delta
 from das.plan.geography import areas_of, names_of, spine_of
 from das.plan.method_accuracy import accuracy_text
 from das.plan.plan import Plan
@@ -25,7 +26,7 @@ from das.schema.query import Query
 from das.storage.files import commitment
 from das.storage.hardening import harden
 from das.storage.layout import Layout
-from das.storage.ledger_access import refuse_early
+from das.storage.ledger_access import standing
 from das.storage.population import Population, population_of
 from das.storage.staging import committed
 from geography import Spine
@@ -121,6 +122,7 @@ def check(plan: Plan) -> dict[str, Any]:
                 if plan.mechanism_stage.sampler
                 else []
             ),
+            *([f"hint       {unused}"] if (unused := unused_delta(plan)) else []),
             f"ledger     {ledger}",
             f"plan       {plan.digest[:16]}",
             "nothing was spent",
@@ -160,7 +162,7 @@ def _population(plan: Plan, spine: Spine, placed: list[TrueCounts]) -> Populatio
 def _ledger(plan: Plan, population: Population | None) -> tuple[list[Problem], str]:
     """What the ledger would refuse, and what it says of this plan."""
     try:
-        return [], refuse_early(plan, population=population)
+        return [], standing(plan, population=population)
     except BudgetError as error:
         return list(error.problems), "refuses"
 

@@ -10,6 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from geography.arrays import Codes, Indices, frozen
+from geography.lost_zeros import lost_here, lost_there, zeros_problems
 from geography.problem import Problem, ProblemsFound
 from geography.problem_list import Source, listed, nearest
 from geography.reading import read_text_columns
@@ -135,8 +136,10 @@ def read_areas(
         reason = f"area {str(codes[i])!r} already has leaf {str(leaves[i])!r} in row {earlier}"
         return Problem(source.row(i), reason, "keep one of the two rows")
 
+    here, there = lost_here(leaves, spine, spine.levels[-1]), lost_there(leaves, spine, spine.levels[-1])
     problems = [
-        *listed(np.flatnonzero(leaf < 0), no_leaf, source),
+        *zeros_problems(here, there, source),
+        *listed(np.flatnonzero((leaf < 0) & ~here & ~there), no_leaf, source),
         *listed(np.flatnonzero(original != np.arange(len(rows))), repeated, source),
         *listed(rows[names[rows] != names[rows][first][unit]], two_names, source),
     ]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path, PurePath
 
-__all__ = ["SAVE_AS_UTF8", "other_kind", "other_separator", "remote_scheme"]
+__all__ = ["ENDINGS", "SAVE_AS_UTF8", "other_kind", "other_separator", "remote_scheme"]
 
 SAVE_AS_UTF8 = "save it as UTF-8; it may be Latin-1 or Windows-1252"
 _SAVE_AS_CSV = "save its sheet as CSV (UTF-8, separated by commas)"
 
-_ENDINGS = (".csv", ".csv.gz", ".parquet")
+ENDINGS = (".csv", ".csv.gz", ".parquet")
 _SPREADSHEETS = (".xlsx", ".xls", ".ods")
 _BEGINNINGS = {
     b"PK\x03\x04": ("is a spreadsheet or another zip archive, whatever its name", _SAVE_AS_CSV),
@@ -32,7 +32,7 @@ def other_kind(path: Path) -> tuple[str, str] | None:
     """
     if path.suffix.lower() in _SPREADSHEETS:
         return "is a spreadsheet", _SAVE_AS_CSV
-    if not path.name.endswith(_ENDINGS):
+    if not path.name.endswith(ENDINGS):
         return "is neither .csv, .csv.gz nor .parquet", "convert or rename it"
     if path.suffix != ".csv":
         return None

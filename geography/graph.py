@@ -9,7 +9,7 @@ import numpy as np
 
 from geography.arrays import Codes, Indices
 from geography.problem import Problem
-from geography.problem_list import Source, listed
+from geography.problem_list import AS_TEXT, Source, listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +130,13 @@ def _missing_parents(claims: Claims, first: Indices) -> list[Problem]:
     """Find parents that have no row of their own, and units below the top that name no parent."""
     undefined = np.flatnonzero((claims.parent >= 0) & (first[claims.parent] < 0))
     rootless = np.flatnonzero((claims.parent < 0) & (claims.level > 0))
+    written = _other_zeros(claims, first, undefined)
+
+    def other_zeros(claim: int) -> Problem:
+        more = f", and {len(written) - 1:,} more rows likewise" if len(written) > 1 else ""
+        code = str(claims.geocode[claims.parent[claim]])
+        reason = f"parent {code!r} is written {written[claim]!r} where it is defined{more}"
+        return Problem(claims.source.row(int(claims.row[claim])), reason, AS_TEXT)
 
     def never_defined(claim: int) -> Problem:
         code = str(claims.geocode[claims.parent[claim]])
@@ -143,7 +150,21 @@ def _missing_parents(claims: Claims, first: Indices) -> list[Problem]:
         remedy = f"give its {claims.levels[claims.level[claim] - 1]}, or its unit of another level above"
         return Problem(claims.source.row(int(claims.row[claim])), f"{name} has no parent", remedy)
 
-    return [*listed(undefined, never_defined, claims.source), *listed(rootless, no_parent, claims.source)]
+    return [
+        *(other_zeros(claim) for claim in list(written)[:1]),  # whoever lost zeros lost them throughout: said once
+        *listed([claim for claim in undefined.tolist() if claim not in written], never_defined, claims.source),
+        *listed(rootless, no_parent, claims.source),
+    ]
+
+
+def _other_zeros(claims: Claims, first: Indices, undefined: Indices) -> dict[int, str]:
+    """Claims whose parent is defined with other leading zeros, and how it is written there."""
+    if not len(undefined):
+        return {}
+    defined = [str(code) for code in claims.geocode[first >= 0]]
+    by_digits = {code.lstrip("0"): code for code in defined if code.isdigit()}
+    parents = {claim: str(claims.geocode[claims.parent[claim]]) for claim in undefined.tolist()}
+    return {claim: by_digits[code.lstrip("0")] for claim, code in parents.items() if code.lstrip("0") in by_digits}
 
 
 def _level_order(claims: Claims, first: Indices, component: Indices) -> list[Problem]:

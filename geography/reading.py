@@ -7,7 +7,7 @@ infers types.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from geography.arrays import LONGEST_CODE, Codes, Flags, codes_of
 from geography.csv_file import UNREADABLE, UnevenRows, batches_of, fault_in, header_of
-from geography.file_kind import SAVE_AS_UTF8, other_kind, other_separator
+from geography.file_kind import ENDINGS, SAVE_AS_UTF8, other_kind, other_separator
 from geography.problem import Problem, ProblemsFound
 from geography.problem_list import AS_TEXT, Source, listed, nearest
 from geography.table_text import why_not_in_a_table
@@ -120,12 +120,28 @@ def read_parquet(path: str | Path, columns: Sequence[str]) -> Any:
         raise _unreadable(path, "Parquet", error) from None
 
 
+def similar_file(path: Path, others: Collection[Path] = ()) -> str:
+    """Return the remedy for a missing file: the one in its folder that is named alike, unless it is one of `others`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     people = Path(folder).resolve() / "people.csv"
+    ...     _ = people.write_text("village")
+    ...     similar_file(people.with_name("peopel.csv")), similar_file(people.with_name("peopel.csv"), {people})
+    ("did you mean 'people.csv'?", '')
+    """
+    folder = path.parent
+    beside = [entry for entry in folder.iterdir() if entry.name.endswith(ENDINGS)] if folder.is_dir() else []
+    names = [entry.name for entry in beside if entry.resolve() not in others]
+    hint = nearest(path.name, names) if names else ""
+    return hint if hint.startswith("did you mean") else ""
+
+
 def _require_file(path: Path) -> None:
     if not path.exists():
-        neighbours = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-        hint = nearest(path.name, neighbours) if neighbours else ""
-        remedy = hint if hint.startswith("did you mean") else "check the path"
-        raise ProblemsFound(Problem(str(path), "does not exist", remedy))
+        raise ProblemsFound(Problem(str(path), "does not exist", similar_file(path) or "check the path"))
     if path.is_dir():
         raise ProblemsFound(Problem(str(path), "is a folder", "name one file"))
     if other := other_kind(path):

@@ -50,6 +50,20 @@ def test_account_says_what_the_command_says(config: Path) -> None:
     assert "<b" not in found._repr_html_()
 
 
+def test_account_takes_plans_and_releases(config: Path, release: das.Release) -> None:
+    assert dict(das.account(das.load(config))) == dict(das.account(config))
+    assert dict(das.account(release)) == dict(das.account(release.folder.path.parent))
+
+
+def test_completion_finds_the_verbs() -> None:
+    assert {"account", "check", "evaluate", "load", "open", "run", "simulate", "tune"} <= set(dir(das))
+
+
+def test_a_folder_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nowhere: there is no such folder"):
+        das.open(tmp_path / "nowhere")
+
+
 def test_a_release_says_what_it_is(release: das.Release) -> None:
     assert repr(release) == f"Release 'example' of plan {release.plan.digest[:16]} in {release.folder.path}"
     assert "district-total.parquet" in release._repr_html_()

@@ -12,7 +12,10 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import click
@@ -200,17 +203,72 @@ def test_sentences_are_short(page: Path) -> None:
     assert sum(len(each.split()) for each in sentences) < 20 * max(len(sentences), 1)
 
 
-def test_the_benchmark_page_is_what_the_script_writes(tmp_path: Path) -> None:
-    """Nobody edited a figure by hand: the kept results give the same page."""
-    for name in ("scripts", "docs"):
-        shutil.copytree(ROOT / name, tmp_path / name)
-    subprocess.run([sys.executable, str(tmp_path / "scripts" / "benchmarks")], check=True)
-    page = Path("docs") / "benchmarks.md"
-    assert (tmp_path / page).read_text(encoding="utf-8") == (ROOT / page).read_text(encoding="utf-8")
+@pytest.fixture
+def benchmarks() -> ModuleType:
+    """`scripts/benchmarks`, as a module."""
+    loader = SourceFileLoader("benchmarks", str(ROOT / "scripts" / "benchmarks"))
+    module = module_from_spec(spec_from_loader("benchmarks", loader) or pytest.fail("is not there"))
+    loader.exec_module(module)
+    return module
+
+
+def test_the_benchmark_page_is_what_the_script_writes(benchmarks: ModuleType) -> None:
+    """Nobody edited a figure by hand: the kept results give the whole page."""
+    assert benchmarks.page() == (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     kept = list((ROOT / "docs" / "measured").glob("*.json"))
     assert kept
     for path in kept:
-        assert {"date", "cpu", "cores", "load"} <= json.loads(path.read_bytes())["machine"].keys()
+        content = json.loads(path.read_bytes())
+        assert re.fullmatch(r"das bench [a-z0-9]+( .*)? --json( -- .*)?", content["command"])
+        assert {"date", "cpu", "cores", "memory_gb", "python", "load", "commit"} <= content["machine"].keys()
+
+
+def test_a_benchmark_is_run_and_kept(benchmarks: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With command, date, machine, load and commit; a path of the machine is no part of it."""
+    monkeypatch.setattr(benchmarks, "KEPT", tmp_path / "measured")
+    monkeypatch.setattr(benchmarks, "PAGE", tmp_path / "page.md")
+    printed = json.dumps([{"name": "a draw", "ours": 4.0, "peer": 2.0, "ratio": 2.0, "unit": "draws", "steps": [1]}])
+    asked: list[list[str]] = []
+
+    def run(call: list[str], **_: object) -> SimpleNamespace:
+        if "git" in call:
+            return SimpleNamespace(returncode=0, stdout="abc1234" if "rev-parse" in call else "")
+        asked.append(call[call.index("bench") :])
+        return SimpleNamespace(returncode=0, stdout=printed, stderr="")
+
+    monkeypatch.setattr(benchmarks.subprocess, "run", run)
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--keep-as", "real", "accuracy", "--counts", "/data/x.csv"])
+    benchmarks.main()
+    assert asked == [["bench", "accuracy", "--counts", "/data/x.csv", "--json"]]
+    kept = json.loads((tmp_path / "measured" / "real.json").read_bytes())
+    assert kept["command"] == "das bench accuracy --counts FILE --json"
+    assert kept["rows"] == [{"name": "a draw", "ours": 4.0, "peer": 2.0, "ratio": 2.0, "unit": "draws"}]
+    assert kept["machine"]["commit"] == "abc1234"
+    assert (
+        "In draws:\n\n| name | ours | peer | ratio |\n|---|---|---|---|\n| a draw | 4 | 2 | 2 |"
+        in (tmp_path / "page.md").read_text()
+    )
+
+    (tmp_path / "printed.json").write_text(printed)
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--printed", str(tmp_path / "printed.json"), "noise"])
+    benchmarks.main()
+    assert len(asked) == 1, "what was printed is not run again"
+    page = (tmp_path / "page.md").read_text()
+    assert "`das bench noise --json` on " in page
+    assert "load not recorded" in page
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/congenial.md"])
+def test_figures_of_the_matched_comparison_are_those_that_were_measured(page: str) -> None:
+    """A table that a page repeats has the numbers of the kept result, rounded."""
+    rows = json.loads((ROOT / "docs" / "measured" / "matched.json").read_bytes())["rows"]
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for label, key in (("congenial", "ours"), (r"nonnegative[- ](?:l2|least squares)", "peer")):
+        line = re.search(rf"^\| `?{label}`? \|(.*)\|$", text, re.MULTILINE)
+        assert line, f"{page}: no row of {label}"
+        shown = [each.split("±")[0].strip() for each in line.group(1).split("|")]
+        assert shown == [f"{row[key]:.{len(each.partition('.')[2])}f}" for row, each in zip(rows, shown, strict=True)]
+    assert f"{rows[0]['effective_epsilon']:.3f}" in text
 
 
 @pytest.mark.parametrize("name", ["typeset", "reference"])

@@ -178,6 +178,8 @@ def faults(lines: list[tuple[str, str]]) -> list[str]:
     users = [rest for name, rest in lines if name == "USER"]
     if not users or users[-1] in ("root", "0"):
         found.append("runs as root")
+    elif not users[-1].isdigit():
+        found.append(f"USER {users[-1]}: a host that lets no root in cannot tell who it is without a number")
     return found
 
 
@@ -196,11 +198,12 @@ def test_container_files_have_no_fault(path: Path) -> None:
         ("ENTRYPOINT das", "JSON"),
         ("RUN apt-get install gcc", "recommends"),
         ("EXPOSE 80", "unknown"),
+        ("USER das", "without a number"),
     ],
 )
 def test_a_fault_is_found(line: str, fault: str, tmp_path: Path) -> None:
     file = tmp_path / "x.Containerfile"
-    file.write_text(f"{line}\nUSER das\n")
+    file.write_text(f"{line}\n" if line.startswith("USER") else f"{line}\nUSER 1000\n")
     assert fault in " ".join(faults(instructions(file)))
     file.write_text("FROM docker.io/library/python:3.12-slim\n")
     assert faults(instructions(file)) == ["runs as root"]
@@ -212,11 +215,13 @@ def test_entry_points_of_containers_are_commands_of_the_package() -> None:
     assert set(PROJECT["scripts"]) == {"das", "das-worker"}
 
 
-def test_supported_versions_of_python_are_those_of_beam() -> None:
-    classifiers = metadata("apache-beam").get_all("Classifier") or []
-    beam = {text.rpartition(" ")[2] for text in classifiers if re.search(r"Python :: 3\.\d+$", text)}
+@pytest.mark.parametrize("package", ["apache-beam", "ortools"])
+def test_supported_versions_of_python_are_those_of_what_is_pinned(package: str) -> None:
+    """Of the locks' Beam, and of the last OR-Tools that can be loaded beside cvxpy's HiGHS."""
+    classifiers = metadata(package).get_all("Classifier") or []
+    known = {text.rpartition(" ")[2] for text in classifiers if re.search(r"Python :: 3\.\d+$", text)}
     assert PROJECT["requires-python"] == ">=3.11,<3.13"
-    assert {"3.11", "3.12"} <= beam
-    assert "3.13" not in beam, "Beam supports Python 3.13 now: so can das"
+    assert {"3.11", "3.12"} <= known
+    assert "3.13" not in known, f"{package} supports Python 3.13 now: perhaps das can"
     for page in ("README.md", "docs/for/engineers.md"):
         assert "Python 3.11 or 3.12" in (ROOT / page).read_text(encoding="utf-8")

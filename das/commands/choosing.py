@@ -85,7 +85,7 @@ def tune_(
     country = country_of(plan) if data == "public" else generate_country(plan, seed, leaves, margins)
     with progress_on_stderr("simulations") as progress:
         found = tune(plan, wanted, country, seed=seed, runs=runs, progress=progress)
-    where, texts = where_of(found, data, runs), dict[Path, str]()
+    where, texts = where_of(found, data, runs, margins), dict[Path, str]()
     if out is not None:
         texts[out] = tuned_config(found.tuned.plan, out)
     if html is not None:

@@ -64,6 +64,7 @@ total = "1/4"
 "sex * grown" = "1/4"
 detailed = "1/2"
 # `total` is the number of people, `detailed` every combination of labels. Each becomes a table of each level.
+# Totals of provinces are exact (below): a table [strategy.queries.province] without `total` leaves more to others.
 
 [[invariant]]                   # published exactly, and why
 query = "total"

@@ -19,12 +19,14 @@ from das.facts.fact import Declared, Fact, Facts, Sign, tighter
 from das.facts.published import is_release, released_answers
 from das.facts.splitting import Upsweep, sweep_up
 from das.plan.constraint import Bound, Published
+from das.plan.files import named_file
 from das.plan.plan import Plan
 from das.schema.column_names import answer_columns
 from das.schema.limits import NO_LIMIT
 from das.schema.query import Query, answer_names
 from geography import Spine, column_names, read_text_columns
 from geography.arrays import Codes
+from geography.lost_zeros import lost_here, lost_there, zeros_problems
 from geography.problem_list import Source, listed, nearest
 from geography.reading import read_parquet
 from geography.summation import sum_ranges
@@ -166,7 +168,7 @@ def _disobedience(bound: Bound, values: NDArray[np.int64], truth: NDArray[np.int
 
 def _bound_values(plan: Plan, bound: Bound, spine: Spine, problems: list[Problem]) -> NDArray[np.int64]:
     """Read a bound's file: a row per geounit, a column per answer."""
-    path = plan.folder / bound.source
+    path = named_file(plan, bound.source)
     known = column_names(path)
     # A table of an earlier release spells an answer's labels as its columns do.
     spelt = zip(answer_names(bound.query), answer_columns(bound.query), strict=True)
@@ -189,8 +191,10 @@ def _bound_values(plan: Plan, bound: Bound, spine: Spine, problems: list[Problem
     numbers = _number_texts(path, columns)
     source = Source.of(bound.source)
     unit = spine.locate(bound.level, geocodes)
+    here, there = lost_here(geocodes, spine, bound.level), lost_there(geocodes, spine, bound.level)
+    problems += zeros_problems(here, there, source)
     problems += listed(
-        np.flatnonzero(unit < 0),
+        np.flatnonzero((unit < 0) & ~here & ~there),
         lambda i: Problem(source.row(i), f"{str(geocodes[i])!r} is not a {bound.level} of the spine"),
         source,
     )
@@ -218,7 +222,7 @@ def _bound_values(plan: Plan, bound: Bound, spine: Spine, problems: list[Problem
 
 def _published_values(plan: Plan, published: Published, spine: Spine, problems: list[Problem]) -> NDArray[np.int64]:
     """Read what an earlier release published; ``NO_LIMIT`` where it says nothing."""
-    path = plan.folder / published.source
+    path = named_file(plan, published.source)
     if is_release(path):
         return released_answers(published, path, spine, problems)
     if path.is_dir():

@@ -14,6 +14,8 @@ from das.plan import presets
 from das.plan.plan import Plan
 from das.plan.resolve import Problems, resolve
 from das.plan.settings import (
+    NAME,
+    TITLE,
     Settings,
 )
 from das.plan.toml_file import read_toml
@@ -113,6 +115,8 @@ def _sound_sections(content: Mapping[str, Any], problems: Problems) -> dict[str,
                 problems.add(key, "unknown key", _RENAMED.get(key) or nearest(str(loc[-1]), known))
             elif item["type"] == "missing":
                 problems.add(key, "is missing", _REMEDY.get(str(loc[0]), ""))
+            elif item["type"] == "string_pattern_mismatch":
+                problems.add(key, _SPELLINGS.get(item["ctx"]["pattern"], item["msg"]))
             else:
                 problems.add(key, _SHAPES.get(item["type"]) or item["msg"].removeprefix("Value error, "))
     sections: dict[str, Any] = {f.alias or name: f.annotation for name, f in Settings.model_fields.items()}
@@ -145,6 +149,13 @@ _SHAPES = {
     "tuple_type": "must be a list",
 }
 """Kinds of values that a key takes, in the words of TOML instead of the validator's."""
+
+
+_SPELLINGS = {
+    NAME: "must be a name of letters, digits and underscores that begins with a letter",
+    TITLE: "must be letters, digits, blanks, dots, hyphens and underscores, and begin with a letter or digit",
+}
+"""What a name may be spelt with."""
 
 
 _RENAMED = {

@@ -14,6 +14,8 @@ from geography.arrays import LONGEST_CODE
 from geography.table_text import CONTROL, why_not_in_a_table
 
 __all__ = [
+    "NAME",
+    "TITLE",
     "AreaSettings",
     "AttributeSettings",
     "BoundSettings",
@@ -32,6 +34,12 @@ __all__ = [
     "StrategySettings",
     "StructuralZeroSettings",
 ]
+
+
+NAME = r"^[A-Za-z][A-Za-z0-9_]*$"
+"""How a level or a kind of area is spelt: it becomes the name of a column."""
+TITLE = r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$"
+"""How a release is spelt."""
 
 
 def exact_rational(value: Any) -> Fraction:
@@ -121,7 +129,7 @@ class Section(BaseModel):
 class ReleaseSettings(Section):
     """What the release is called, and the configs or presets that are released with it as one product."""
 
-    name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$")
+    name: str = Field(min_length=1, pattern=TITLE)
     product: str = ""
     with_: TextList = Field(default=(), alias="with")
 
@@ -205,7 +213,7 @@ class LevelSettings(Section):
     ``names`` is the column, in the same file, of what its places are called.
     """
 
-    name: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")
+    name: str = Field(pattern=NAME)
     width: int | None = Field(default=None, ge=1, le=LONGEST_CODE)
     names: str | None = None
 
@@ -213,7 +221,7 @@ class LevelSettings(Section):
 class AreaSettings(Section):
     """One kind of area off the spine; ``names`` is the column of what its areas are called."""
 
-    name: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")
+    name: str = Field(pattern=NAME)
     file: FileName
     area: str = "area"
     geocode: str = "geocode"

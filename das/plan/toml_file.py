@@ -62,12 +62,26 @@ def read_toml(path: Path, *, missing: Problem | None = None) -> dict[str, Any]:
         reason = f"is not valid TOML: line {line} is not UTF-8 text"
         raise ConfigError(Problem(path.name, reason, "save it as UTF-8")) from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(Problem(path.name, f"is not valid TOML: {error}")) from None
+        raise ConfigError(Problem(path.name, f"is not valid TOML: {error}", _decimal_comma(text, str(error)))) from None
     except ValueError:  # the text is TOML, but Python reads no number of thousands of digits, nor every date
         reason = "holds a number or a date that cannot be read"
         raise ConfigError(Problem(path.name, reason, "look for one of very many digits")) from None
     except RecursionError:
         raise ConfigError(Problem(path.name, "nests tables or lists too deeply", "write them side by side")) from None
+
+
+def _decimal_comma(text: str, error: str) -> str:
+    """Return the remedy where the line that an error names has a number such as 0,5; nothing otherwise.
+
+    Examples
+    --------
+    >>> _decimal_comma("epsilon = 0,5", "Expected newline (at line 1, column 12)")
+    'a decimal comma? write a fraction in quotes, for example "1/2"'
+    """
+    found = re.search(r"at line (\d+)", error)
+    line = text.splitlines()[int(found[1]) - 1] if found else ""
+    comma = re.search(r"=\s*\d+,\d", line)
+    return 'a decimal comma? write a fraction in quotes, for example "1/2"' if comma else ""
 
 
 def depth(text: str) -> int:

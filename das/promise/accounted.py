@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from das.plan.plan import Plan
 from das.promise.account import Account
 from das.promise.joint import account_releases, joint_account
 from das.promise.product import product_of
@@ -16,9 +17,9 @@ from das.storage.ledger_view import charges_beside
 __all__ = ["account_sources"]
 
 
-def account_sources(names: Sequence[str]) -> tuple[list[Source], Account, Findings]:
+def account_sources(names: Sequence[str | Plan]) -> tuple[list[Source], Account, Findings]:
     """Account them together, and return them, the account, and what ``das account`` shows of it."""
-    found = releases_in(Path(names[0])) if len(names) == 1 else []
+    found = releases_in(Path(names[0])) if len(names) == 1 and isinstance(names[0], str) else []
     if found:
         read, accounted = account_releases(found)
         runs = {source.run_id for source in read if source.run_id}

@@ -36,8 +36,10 @@ class Release:
     reason: str = ""
 
 
-def read_source(name: str) -> Source:
-    """Read a release folder, a config file, or the name of a preset."""
+def read_source(name: str | Plan) -> Source:
+    """Read a release folder, a config file, or the name of a preset; a plan is one already."""
+    if isinstance(name, Plan):
+        return _source_of(name)
     layout = Layout(Path(name))
     if layout.release.config.exists():
         manifest = json.loads(layout.release.manifest.read_bytes()) if layout.release.manifest.exists() else {}
@@ -52,7 +54,10 @@ def read_source(name: str) -> Source:
         raise UsageError(
             Problem(name, "holds no finished release", "name a release folder, a folder of them, a config or a preset")
         )
-    plan = load(name)
+    return _source_of(load(name))
+
+
+def _source_of(plan: Plan) -> Source:
     try:
         return Source(plan, spine_of(plan))
     except ProblemsFound:

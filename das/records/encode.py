@@ -18,6 +18,7 @@ from das.records.read import Batch
 from das.schema.counts import TrueCounts
 from das.schema.limits import NO_LIMIT
 from geography.arrays import LONGEST_CODE
+from geography.lost_zeros import lost_here, lost_there, zeros_problems
 from geography.problem_list import AS_TEXT, Source, all_of, listed
 from geography.spine import Spine
 
@@ -112,27 +113,13 @@ def _leaves(table: pa.Table, plan: Plan, spine: Spine, source: Source, problems:
         remedy = "add it to the geography file, or mend the record"
         return Problem(source.row(i), "the geocode is not on the spine", remedy)
 
-    shortened = _without_zeros(codes, index, spine)[which] if len(codes) else np.zeros(0, np.bool_)
-    if shortened.any():  # whoever lost zeros lost them throughout: said once
-        first, *more = np.flatnonzero(shortened)
-        rows = f", and {len(more):,} more geocodes of this file theirs" if more else ""
-        problems.append(Problem(source.row(int(first)), f"the geocode has lost its leading zeros{rows}", AS_TEXT))
-    problems += listed(np.flatnonzero((leaf < 0) & ~shortened), describe, source)
+    here, there = np.zeros(len(leaf), np.bool_), np.zeros(len(leaf), np.bool_)
+    if (index < 0).any():
+        leaves = spine.levels[-1]
+        here, there = lost_here(codes, spine, leaves)[which], lost_there(codes, spine, leaves)[which]
+    problems += zeros_problems(here, there, source)
+    problems += listed(np.flatnonzero((leaf < 0) & ~here & ~there), describe, source)
     return leaf
-
-
-def _without_zeros(codes: NDArray[np.str_], index: NDArray[np.int64], spine: Spine) -> NDArray[np.bool_]:
-    """Which codes are unknown, and known with zeros in front: a program read them as numbers."""
-    shortened = (index < 0) & np.char.isdigit(codes)
-    if not shortened.any():
-        return shortened
-    unknown = codes[shortened]
-    known = np.zeros(len(unknown), dtype=np.bool_)
-    for width in np.unique(np.char.str_len(spine.leaves)):
-        padded = np.char.zfill(unknown, int(width))
-        known |= spine.locate(spine.levels[-1], padded) >= 0
-    shortened[shortened] = known
-    return shortened
 
 
 def _labels(

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from das.errors import InputError, Problem, ProblemsFound
+from das.plan.files import remedy_for_missing
 from das.plan.plan import Plan
 from geography.csv_file import UNREADABLE, Span, UnevenRows, batches_of, fault_in, spans_of
 from geography.file_kind import SAVE_AS_UTF8, other_kind, remote_scheme
@@ -77,15 +78,11 @@ def input_files(plan: Plan) -> list[Path]:
     found: list[Path] = []
     problems = []
     for pattern in plan.settings.input.files:
-        path = Path(pattern)
         matches = files_matching(plan, pattern)
         if not matches and (scheme := remote_scheme(pattern)):
             problems.append(Problem(pattern, f"files of {scheme}:// are not read", "copy them here, or mount them"))
         elif not matches:
-            folder = (plan.folder / path).parent
-            names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
-            near = nearest(path.name, names) if names else ""
-            remedy = near if near.startswith("did you mean") else "paths are relative to the config file"
+            remedy = remedy_for_missing(plan, pattern) or "paths are relative to the config file"
             problems.append(Problem(pattern, "no such file", remedy))
         found.extend(matches)
     problems += [Problem(path.name, *other) for path in found if (other := other_kind(path))]

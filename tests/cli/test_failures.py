@@ -208,6 +208,14 @@ def test_areas_that_cannot_be_read_cost_nothing(content: str | None, run: Run, c
     assert not (config.parent / "ledger.sqlite").exists()
 
 
+def test_a_misspelt_file_is_not_answered_with_one_of_another_purpose(run: Run, config: Path) -> None:
+    (config.parent / "places.csv").rename(config.parent / "geo.csv")
+    refused = run("check", config).stderr
+    assert "places.csv: does not exist; check the path" in refused, "people.csv is alike, and holds the records"
+    (config.parent / "geo.csv").rename(config.parent / "place.csv")
+    assert "places.csv: does not exist; did you mean 'place.csv'?" in run("check", config).stderr
+
+
 def test_truncated_parquet(run: Run, config: Path, tmp_path: Path) -> None:
     (config.parent / "people.parquet").write_bytes(b"PAR1 and no more")
     alter(config, '"people.csv"', '"people.parquet"')

@@ -25,7 +25,13 @@ def test_a_second_release_needs_a_budget(run: Run, config: Path, tmp_path: Path)
     first, second = tmp_path / "first", tmp_path / "second"
     assert "ledger     none yet; the first release begins it" in run("check", config).stdout
     assert run("measure", config, "--out", first).code == 0
-    checked = run("check", config)
+    again = run("check", config)
+    assert again.code == 0, "what was charged may be continued in its own folder"
+    assert "data: 2 is spent; this plan was charged on " in again.stdout
+    assert "and its folder needs no more; another release of it has no room" in again.stdout
+    other = config.with_name("other.toml")
+    other.write_text(config.read_text().replace('name = "example"', 'name = "other"'))
+    checked = run("check", other)
     assert checked.code == 5
     assert "run 'new' needs 2 and 0 is left" in checked.stderr
     refused = run("run", config, "--out", second)

@@ -393,6 +393,10 @@ def test_data_that_disobey_a_bound_are_named_without_a_count_or_a_place(
 BAD: dict[str, tuple[str, list[str]]] = {
     "unknown geocode": ("geocode,f\n01001,1\n09009,1\n", ["beds.csv, row 3: '09009' is not a block of the spine"]),
     "geocode of another level": ("geocode,f\n01,1\n", ["beds.csv, row 2: '01' is not a block of the spine"]),
+    "lost zeros": (
+        "geocode,f\n1001,1\n1002,1\n",
+        ["beds.csv, row 2: the geocode has lost its leading zeros, and 1 more geocodes of this file theirs"],
+    ),
     "geocode twice": (
         "geocode,f\n01001,1\n01002,1\n01001,2\n",
         ["beds.csv, row 4: '01001' has an earlier row; keep one"],

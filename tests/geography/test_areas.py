@@ -78,3 +78,23 @@ def test_unknown_area_and_invalid_membership(tmp_path):
         Areas(np.array(["P"]), np.array([""]), sparse.csr_array(np.array([[2, 0]])))
     with pytest.raises(ValueError, match="leading axis of 4 leaves"):
         areas.tabulate(np.zeros(5))
+
+
+def test_lost_zeros_are_said_once(tmp_path):
+    """In the areas' file, or in the geography that it is read with."""
+    spine = Spine.from_paths(["block"], [np.array(["0101", "0102", "1201"])])
+    path = tmp_path / "areas.csv"
+    path.write_text("area,geocode\nA,101\nA,102\nB,1201\n")
+    with pytest.raises(ProblemsFound) as found:
+        read_areas(path, spine)
+    (problem,) = found.value.problems
+    assert problem.where == f"{path}, row 2"
+    assert problem.reason == "the geocode has lost its leading zeros, and 1 more geocodes of this file theirs"
+    shortened = Spine.from_paths(["block"], [np.array(["101", "1201"])])
+    path.write_text("area,geocode\nA,0101\nB,1201\nB,0777\n")
+    with pytest.raises(ProblemsFound) as found:
+        read_areas(path, shortened)
+    said = [str(problem) for problem in found.value.problems]
+    assert len(said) == 2
+    assert "row 2: the geocode has leading zeros that the geography file has lost; write the geography" in said[0]
+    assert "'0777' is not a leaf" in said[1]

@@ -212,3 +212,14 @@ def test_missing_files_and_folders(tmp_path):
         read_text_columns(tmp_path / "nowhere" / "geo.csv", ["state"])
     with pytest.raises(ProblemsFound, match="is a folder"):
         read_text_columns(tmp_path, ["state"])
+
+
+def test_a_parent_without_its_zeros_is_recognised(tmp_path):
+    path = tmp_path / "edges.csv"
+    path.write_text("geocode,parent,level\n01,,state\n0101,1,county\n0102,1,county\n0103,7,county\n")
+    with pytest.raises(ProblemsFound) as found:
+        read_crosswalk(path, ["state", "county"])
+    said = [str(problem) for problem in found.value.problems]
+    assert len(said) == 2
+    assert "row 3: parent '1' is written '01' where it is defined, and 1 more rows likewise; write and read" in said[0]
+    assert "parent '7' of county '0103' is never defined" in said[1]

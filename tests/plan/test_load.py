@@ -230,6 +230,10 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         put("strategy.queries", {"state": {"total": 1}, "block": {"total": 1}}),
         "strategy.queries.county: is missing",
     ),
+    "level of two words": (
+        put("geography.levels.1.name", "my state"),
+        "geography.levels.1.name: must be a name of letters, digits and underscores that begins with a letter",
+    ),
     "share of an unknown level": (
         put("strategy.geolevels.countie", 0),
         "strategy.geolevels.countie: is not a level of the geography; did you mean 'county'?",
@@ -394,6 +398,7 @@ def test_several_recodes_and_cells_are_reported_at_once(country: Country) -> Non
 def test_a_file_that_is_no_config(country: Country) -> None:
     assert problems(country.folder / "none.toml")[0].endswith("and no such preset; `das init DIR` writes a starter")
     assert "is a folder" in problems(country.folder)[0]
+    assert "a decimal comma? write a fraction" in problems(country.write("[privacy]\nepsilon = 0,5\n"))[0]
     assert problems(country.write("a = = 1\n"))[0].startswith("config.toml: is not valid TOML: ")
     assert problems(country.file("config.toml", b'a = "\xe9"'))[0].startswith("config.toml: is not valid TOML: ")
     assert len(problems(country.write(""))) == 6

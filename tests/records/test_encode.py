@@ -214,6 +214,14 @@ def test_a_record_that_does_not_fit_is_named_with_its_row(country: Country, kind
     assert found[0].startswith(f"people.csv, row 3: {expected}")
 
 
+def test_zeros_that_the_geography_lost_are_said_once(country: Country) -> None:
+    country.file("people.csv", "geocode,sex,age\n" + "0011001,f,0-17\n" * 30)
+    _, found = place(country.plan())
+    (said,) = found
+    reason = "the geocode has leading zeros that the geography file has lost, and 29 more geocodes of this file too"
+    assert said == f"people.csv, row 2: {reason}; write the geography file again, with its codes as text"
+
+
 def test_rows_of_a_later_row_group_keep_their_numbers(country: Country) -> None:
     table = pa.table({"geocode": ["01001"] * 5, "sex": ["f", "f", "f", "f", "x"], "age": ["0-17"] * 5})
     pq.write_table(table, country.folder / "p.parquet", row_group_size=2)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from das.demo.anywhere import PEOPLE_PER_LEAF
 from das.evaluation.format import finite, table
 from das.evaluation.trees.text import strategy_toml
 from das.evaluation.tuning.tune import Strategy, Tuned
@@ -28,12 +29,15 @@ def currency(plan: Plan) -> str:
     return "rho" if plan.framework == "zcdp" else "epsilon"
 
 
-def where_of(found: Tuned, data: str, runs: int) -> str:
-    """Say on whom plans were tried."""
+def where_of(found: Tuned, data: str, runs: int, margins: Path | None = None) -> str:
+    """Say on whom plans were tried, and where their number comes from."""
     country = found.trial.country
     leaves = len(country.spine.leaves)
     part = "" if leaves == country.whole else f" of {country.whole:,}"
-    kind = f"generated people, seed {found.seed}" if data == "generated" else "people of the config's own public data"
+    kind = "people of the config's own public data"
+    if data == "generated":
+        guessed = f", {PEOPLE_PER_LEAF} for each because no margins say how many there are"
+        kind = f"generated people, seed {found.seed}{guessed if margins is None else ''}"
     return (
         f"{leaves:,}{part} geounits of level {country.spine.levels[-1]} with {int(country.cells.sum()):,} {kind}, "
         f"{runs} runs of each plan; no confidential record was read"
