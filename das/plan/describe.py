@@ -8,7 +8,7 @@ from das.exact import delta_text, quoted
 from das.plan.method_accuracy import accuracy_of
 
 if TYPE_CHECKING:
-    from das.plan.plan import Measurement, Plan
+    from das.plan.plan import Plan
 
 __all__ = ["plan_json", "plan_text", "unused_delta"]
 
@@ -50,7 +50,6 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "invariants": [{"level": i.level, "query": i.query.name, "reason": i.reason} for i in plan.invariants],
         "bounds": [{"level": b.level, "query": b.query.name, "sense": b.sense} for b in plan.bounds],
         "published": [{"level": p.level, "query": p.query.name, "source": p.source} for p in plan.published],
-        "measured_although_exact": [{"level": m.level, "query": m.query.name} for m in _exact_anyway(plan)],
         "prior": plan.settings.estimate.prior,
         "passes": {level: [list(each) for each in plan.passes(level)] for level in plan.levels},
         **({"accuracy": accuracy} if (accuracy := accuracy_of(plan)) else {}),
@@ -92,11 +91,6 @@ def plan_text(plan: Plan) -> str:
     for zero in plan.schema.structural_zeros:
         lines.append(f"impossible:    {zero.name}")
     lines += _order(plan)
-    for m in _exact_anyway(plan):
-        lines += [
-            f"hint:          {m.query.name} at {m.level} is exact anyway, and a share of {float(m.share):.6f} of the",
-            f"               budget measures it; [strategy.queries.{m.level}] without it leaves more for the others",
-        ]
     if unused := unused_delta(plan):
         lines.append(f"hint:          {unused}")
     if plan.settings.estimate.prior == "sharing":
@@ -106,13 +100,6 @@ def plan_text(plan: Plan) -> str:
         ]
     lines.append(f"plan digest {plan.digest[:16]}")
     return "\n".join(lines)
-
-
-def _exact_anyway(plan: Plan) -> list[Measurement]:
-    """Measurements whose every answer is published exactly at the same level: noise on them teaches nobody anything."""
-    return [
-        m for m in plan.measurements if any(i.level == m.level and i.query.refines(m.query) for i in plan.invariants)
-    ]
 
 
 def unused_delta(plan: Plan) -> str:

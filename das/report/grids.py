@@ -108,7 +108,8 @@ def exact_share_sentence(plan: Mapping[str, Any], statement: Mapping[str, Any]) 
         return ""
     named = "; ".join(f"{m['query']} at {m['level']}" for m in again)
     what = f"{exact_share(plan, statement)} percent of the budget measures what is published exactly ({named})"
-    return f"{what}: it hides nothing and buys no accuracy; other queries could have it"
+    where = ", ".join(dict.fromkeys(f"[strategy.queries.{m['level']}]" for m in again))
+    return f"{what}: it hides nothing and buys no accuracy; without them in {where}, the other queries get it"
 
 
 def _measured_again(plan: Mapping[str, Any], statement: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -231,16 +231,6 @@ def test_the_plan_for_people(country: Country) -> None:
     assert any(plan.digest[:16] in line for line in lines)
 
 
-def test_budget_on_what_is_exact_anyway_is_named(country: Country) -> None:
-    """The state's total is exact; neither its other queries nor the totals below it are."""
-    plan = country.plan(**FACTS)
-    assert plan.to_json()["measured_although_exact"] == [{"level": "state", "query": "total"}]
-    (share,) = (float(m.share) for m in plan.measurements if (m.level, m.query.name) == ("state", "total"))
-    hints = [line for line in plan.explain().splitlines() if line.startswith("hint:")]
-    assert hints == [f"hint:          total at state is exact anyway, and a share of {share:.6f} of the"]
-    assert "hint:" not in country.plan().explain()
-
-
 def test_a_pure_plan_quotes_no_delta(country: Country) -> None:
     text = country.plan(privacy={"framework": "pure", "epsilon": "3/2"}).explain()
     assert "protects one person (replace): epsilon = 3/2" in text
