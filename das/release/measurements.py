@@ -50,7 +50,7 @@ def read_measurements(plan: Plan, level: str, path: Path) -> NDArray[np.signedin
     numbers, pieces = numbers_per_unit(plan.at(level)), []
     with pq.ParquetFile(path) as file:
         for group in range(file.num_row_groups):
-            flat = file.read_row_group(group, columns=["value"])["value"].combine_chunks()
+            flat = file.read_row_group(group, columns=["value"], use_threads=False)["value"].combine_chunks()
             if isinstance(flat, pa.ChunkedArray):
                 flat = flat.chunk(0)
             values = np.asarray(flat.flatten())

@@ -75,7 +75,7 @@ def condition_on_zeros(basis: Basis, known: LinearEstimate, empty: NDArray[np.bo
     )
     for units, parts in _patterns(basis, empty):
         for old, block, (where, e, f) in zip(known.covariance, covariance, parts, strict=True):
-            if len(e):
+            if len(e) and not _are_zero(known, old, units, where, e):
                 own = old[units]
                 share = _share(own, e, f, inverse)
                 _move_mean(mean, units, where, e, f, share)
@@ -168,6 +168,12 @@ def _patterns(
             gone = zip(basis.where, inside_classes(basis, pattern), strict=True)
             parts = [(where, np.flatnonzero(inside), np.flatnonzero(~inside)) for where, inside in gone]
             yield np.flatnonzero(pattern_of.reshape(-1) == number), parts
+
+
+def _are_zero(known: LinearEstimate, block: Floats, units: Indices, where: Indices, e: Indices) -> bool:
+    """Whether coefficients are zero already, as in the sums of leaves that have the same zeros."""
+    at = np.ix_(units, where[:, e].reshape(-1))
+    return not block[units][:, e].any() and not known.mean[at].any()
 
 
 def _share(own: Floats, e: Indices, f: Indices, inverse: Callable[[Floats], Floats]) -> Floats:
