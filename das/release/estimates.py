@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from das.estimation.linear.basis import Basis
 from das.estimation.linear.blue import RELATIVE_ZERO, LinearEstimate
 from das.plan.plan import Plan
-from das.schema.query import answer_names
+from das.schema.query import answer_names, answers_of
 
 __all__ = ["LABELS", "RECURRING", "table_of_estimates", "table_of_labels"]
 
@@ -31,9 +31,8 @@ def table_of_estimates(
     queries = [m.query for m in plan.at(level)]
     cells = basis.to_cells(known.mean)
     largest = max(float(np.abs(block).max()) for block in known.covariance)
-    estimates, deviations = [], []
+    estimates, deviations = answers_of(queries, cells), []
     for query in queries:
-        estimates.append(query.answer(cells))
         variances = basis.variances(query, known.covariance)
         # What is known exactly has no deviation; rounding leaves traces of its cells' variances.
         exact = variances <= RELATIVE_ZERO * largest * (plan.schema.size / query.size)

@@ -46,6 +46,11 @@ class Axis:
                 rest.append(contrast / np.sqrt(j * (j + 1)))
         return cls(np.column_stack([shared, *rest]), len(groups), class_of)
 
+    @cached_property
+    def is_identity(self) -> bool:
+        """Whether each label is a basis vector, in order: every label is a zero class or a group of its own."""
+        return np.array_equal(self.matrix, np.eye(len(self.matrix)))
+
     @property
     def classes(self) -> int:
         """How many zero classes the labels form."""

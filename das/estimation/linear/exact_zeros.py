@@ -21,9 +21,11 @@ from das.estimation.linear.blue import LinearEstimate, pseudo_inverse_for, rows_
 from das.estimation.linear.products import add_product
 from das.schema.limits import Limits
 
-__all__ = ["condition_alike", "condition_on_zeros", "inside_classes", "known_zeros"]
+__all__ = ["condition_alike", "condition_on_zeros", "inside_classes", "known_zeros", "patterns_of"]
 
 Indices = NDArray[np.int64]
+_BITS = 62
+"""Combinations of classes that a number of 64 bits holds."""
 _REMEMBERED = 1024
 """Patterns of zeros that are remembered of one covariance."""
 
@@ -89,8 +91,7 @@ def condition_alike(basis: Basis, known: LinearEstimate, empty: NDArray[np.bool_
 
     What is common to a pattern of zeros is worked out once for all families; the covariance has a row for each pattern.
     """
-    patterns, pattern_of = np.unique(empty, axis=0, return_inverse=True)
-    kind_of = pattern_of.reshape(-1).astype(np.int64)
+    patterns, kind_of, _ = patterns_of(empty)
     mean = known.mean.copy()
     shared = _Shared.of(basis, [block[:1] for block in known.covariance])
     found = [shared.pattern(pattern) for pattern in patterns]
@@ -158,16 +159,34 @@ class _Shared:
         return parts
 
 
+def patterns_of(empty: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], Indices, Indices]:
+    """Find the different rows, ascending; which of them each row is, and how many rows each is.
+
+    Examples
+    --------
+    >>> rows, row_of, times = patterns_of(np.array([[True, False], [False, True], [True, False]]))
+    >>> rows.tolist(), row_of.tolist(), times.tolist()
+    ([[False, True], [True, False]], [1, 0, 1], [1, 2])
+    """
+    if empty.shape[1] > _BITS:
+        rows, row_of, times = np.unique(empty, axis=0, return_inverse=True, return_counts=True)
+    else:  # each row as a number, which sorts in a hundredth of the time
+        number = empty @ (1 << np.arange(empty.shape[1], dtype=np.int64)[::-1])
+        _, first, row_of, times = np.unique(number, return_index=True, return_inverse=True, return_counts=True)
+        rows = empty[first]
+    return rows, row_of.reshape(-1).astype(np.int64), times
+
+
 def _patterns(
     basis: Basis, empty: NDArray[np.bool_]
 ) -> Iterator[tuple[Indices, list[tuple[Indices, Indices, Indices]]]]:
     """Each pattern with any zero, the geounits that have it, and for each kind of block where it is, E and F."""
-    patterns, pattern_of = np.unique(empty, axis=0, return_inverse=True)
+    patterns, pattern_of, _ = patterns_of(empty)
     for number, pattern in enumerate(patterns):
         if pattern.any():
             gone = zip(basis.where, inside_classes(basis, pattern), strict=True)
             parts = [(where, np.flatnonzero(inside), np.flatnonzero(~inside)) for where, inside in gone]
-            yield np.flatnonzero(pattern_of.reshape(-1) == number), parts
+            yield np.flatnonzero(pattern_of == number), parts
 
 
 def _are_zero(known: LinearEstimate, block: Floats, units: Indices, where: Indices, e: Indices) -> bool:

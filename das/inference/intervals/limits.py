@@ -25,7 +25,7 @@ __all__ = ["feldman_cousins", "fieller", "half_width", "normal_limits"]
 
 Floats = NDArray[np.float64]
 _STEPS, _NEAR, _SURE = 4, 1e-8, 1e-12
-"""Newton's steps to a limit, the relative distance to stay from it, and what a probability's rounding errors are below."""
+"""Newton's steps to a limit, how near to stay to it, and what rounding errors of a probability are below."""
 
 
 def normal_limits(estimate: Floats, std_dev: Floats, confidence: float, *, least: float = 0.0) -> tuple[Floats, Floats]:
