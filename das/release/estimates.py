@@ -40,6 +40,7 @@ def table_of_estimates(
         # Geounits that share a covariance, as leaves do, share their deviations.
         deviations.append(deviation if known.kind_of is None else deviation[known.kind_of])
     sizes = np.array([query.size for query in queries], dtype=np.int64)
+    units, each = np.arange(len(geocodes)), np.arange(len(queries))
     offsets = pa.array(np.append(0, np.cumsum(np.tile(sizes, len(geocodes)))).astype(np.int64))
     lists = {
         name: pa.LargeListArray.from_arrays(
@@ -49,8 +50,8 @@ def table_of_estimates(
     }
     return pa.table(
         {
-            "geocode": pa.array(np.repeat(geocodes, len(queries)).tolist(), pa.string()),
-            "query": pa.array([query.name for query in queries] * len(geocodes), pa.string()),
+            "geocode": pa.array(geocodes.tolist(), pa.string()).take(pa.array(np.repeat(units, len(queries)))),
+            "query": pa.array([query.name for query in queries], pa.string()).take(pa.array(np.tile(each, len(units)))),
             **{name: column.cast(pa.list_(pa.float32())) for name, column in lists.items()},
         }
     )
