@@ -164,7 +164,8 @@ def answers_of(queries: Sequence[Query], histogram: NDArray[Number]) -> list[NDA
     lead, summed = histogram.shape[:-1], dict[tuple[str, ...], NDArray[Number]]()
     out = []
     for query in queries:
-        part, done = histogram.reshape(*lead, *query.schema.shape), tuple[str, ...]()
+        part = histogram.reshape(*lead, *query.schema.shape)
+        done: tuple[str, ...] = ()
         # From the last axis backwards, so that axes still to come keep their positions.
         for axis in reversed(range(len(query.factors))):
             factor, at = query.factors[axis], len(lead) + axis

@@ -136,7 +136,7 @@ class Basis:
 
     def _transform(self, vectors: Floats, matrices: list[Floats]) -> Floats:
         shape, parts = self.schema.shape, vectors.reshape(-1, self.schema.size // self.schema.shape[0])
-        some = parts.any(axis=1) if self._comes_apart else np.ones(1, dtype=bool)
+        some = np.asarray(parts.any(axis=1)) if self._comes_apart else np.ones(1, dtype=bool)
         if 2 * np.count_nonzero(some) > len(some):
             return _along(vectors.reshape(-1, *shape), matrices).reshape(vectors.shape)
         out = np.zeros(parts.shape)

@@ -153,7 +153,7 @@ def half_width(noise: TwoSidedNoise, weight: float, confidence: float) -> float:
 
     def slope(half: float) -> float:
         squares = ((half - moved) / rest) ** 2, ((-half - moved) / rest) ** 2
-        return float(probability @ sum(np.exp(-each / 2) for each in squares)) / (rest * np.sqrt(2 * np.pi))
+        return float(probability @ sum(np.exp(-each / 2) for each in squares) / (rest * np.sqrt(2 * np.pi)))
 
     guess = float(ndtri(0.5 + confidence / 2) * np.sqrt(weight * variance))
     below, above = _around(inside, slope, confidence, guess)
