@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from das.estimation.linear.basis import Basis
 from das.estimation.linear.blue import Exact, LinearEstimate, condition, distance, pool, update
-from das.estimation.linear.exact_zeros import condition_alike, condition_on_zeros, known_zeros
+from das.estimation.linear.exact_zeros import condition_alike, condition_on_zeros, known_zeros, patterns_of
 from das.estimation.prior.sparse_cells import add_sharing_prior, add_size_prior
 from das.estimation.prior.totals import penalise_totals
 from das.estimation.problem import FamilyProblem, Measured, Quadratic
@@ -75,8 +75,8 @@ class Family:
         """
         if self.below is not None:
             return pool(self.linear_estimate())
-        patterns, pattern_of, leaves = np.unique(self._zeros(), axis=0, return_inverse=True, return_counts=True)
-        members = [np.flatnonzero(pattern_of.reshape(-1) == pattern) for pattern in range(len(patterns))]
+        patterns, pattern_of, leaves = patterns_of(self._zeros())
+        members = [np.flatnonzero(pattern_of == pattern) for pattern in range(len(patterns))]
 
         def summed(values: NDArray[np.signedinteger[Any]]) -> NDArray[np.int64]:
             return np.stack([values[leaf].sum(axis=0, dtype=np.int64) for leaf in members])

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from das.facts.fact import Fact
 from das.plan.plan import Plan
 from das.schema.limits import NO_LIMIT
 from das.schema.selection import parse_limited
+from das.storage.shards import read_parquet
 
 __all__ = ["read_facts", "table_of_facts"]
 
@@ -43,7 +43,7 @@ def table_of_facts(plan: Plan, geocodes: NDArray[np.str_], facts: tuple[Fact, ..
 
 def read_facts(plan: Plan, path: Path) -> tuple[Fact, ...]:
     """Read the facts of a shard, in the order in which they were written."""
-    table = pq.read_table(path)
+    table = read_parquet(path)
     query, sign = table["query"].to_numpy(zero_copy_only=False), table["sign"].to_numpy(zero_copy_only=False)
     facts = []
     for name, mark in dict.fromkeys(zip(query.tolist(), sign.tolist(), strict=True)):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from das.estimation.linear.basis import Basis
 from das.estimation.linear.blue import RELATIVE_ZERO, LinearEstimate
 from das.plan.plan import Plan
-from das.schema.query import answer_names
+from das.schema.query import answer_names, answers_of
 
 __all__ = ["LABELS", "RECURRING", "table_of_estimates", "table_of_labels"]
 
@@ -31,9 +31,8 @@ def table_of_estimates(
     queries = [m.query for m in plan.at(level)]
     cells = basis.to_cells(known.mean)
     largest = max(float(np.abs(block).max()) for block in known.covariance)
-    estimates, deviations = [], []
+    estimates, deviations = answers_of(queries, cells), []
     for query in queries:
-        estimates.append(query.answer(cells))
         variances = basis.variances(query, known.covariance)
         # What is known exactly has no deviation; rounding leaves traces of its cells' variances.
         exact = variances <= RELATIVE_ZERO * largest * (plan.schema.size / query.size)
@@ -41,6 +40,7 @@ def table_of_estimates(
         # Geounits that share a covariance, as leaves do, share their deviations.
         deviations.append(deviation if known.kind_of is None else deviation[known.kind_of])
     sizes = np.array([query.size for query in queries], dtype=np.int64)
+    units, each = np.arange(len(geocodes)), np.arange(len(queries))
     offsets = pa.array(np.append(0, np.cumsum(np.tile(sizes, len(geocodes)))).astype(np.int64))
     lists = {
         name: pa.LargeListArray.from_arrays(
@@ -50,8 +50,8 @@ def table_of_estimates(
     }
     return pa.table(
         {
-            "geocode": pa.array(np.repeat(geocodes, len(queries)).tolist(), pa.string()),
-            "query": pa.array([query.name for query in queries] * len(geocodes), pa.string()),
+            "geocode": pa.array(geocodes.tolist(), pa.string()).take(pa.array(np.repeat(units, len(queries)))),
+            "query": pa.array([query.name for query in queries], pa.string()).take(pa.array(np.tile(each, len(units)))),
             **{name: column.cast(pa.list_(pa.float32())) for name, column in lists.items()},
         }
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +28,23 @@ def table_of_measurements(plan: Plan, level: str, geocodes: NDArray[np.str_], va
     sizes = np.array([m.query.size for m in measured], dtype=np.int64)
     units, kinds = len(geocodes), len(measured)
 
-    def each_unit(column: list[str]) -> pa.Array:
-        return pa.array(column * units, pa.string())
+    again = pa.array(np.tile(np.arange(kinds), units))
+
+    def each_unit(column: Sequence[object], kind: pa.DataType) -> pa.Array:
+        return pa.array(column, kind).take(again)
 
     kept = [[n for n in m.query.shape if n > 1] or [1] for m in measured]
     offsets = np.append(0, np.cumsum(np.tile(sizes, units))).astype(np.int64)
     columns: dict[str, pa.Array] = {
-        "geocode": pa.array(np.repeat(geocodes, kinds).tolist(), pa.string()),
-        "query": each_unit([m.query.name for m in measured]),
+        "geocode": pa.array(geocodes.tolist(), pa.string()).take(pa.array(np.repeat(np.arange(units), kinds))),
+        "query": each_unit([m.query.name for m in measured], pa.string()),
     }
     for name in plan.schema.names:
-        columns[name] = each_unit([m.query.axes[name] for m in measured])
-    columns["query_shape"] = pa.array(kept * units, pa.list_(pa.int32()))
+        columns[name] = each_unit([m.query.axes[name] for m in measured], pa.string())
+    columns["query_shape"] = each_unit(kept, pa.list_(pa.int32()))
     columns["value"] = pa.LargeListArray.from_arrays(offsets, values.reshape(-1)).cast(pa.list_(pa.int64()))
-    columns["variance"] = pa.array([m.mechanism.variance() for m in measured] * units, pa.float64())
-    columns[column_of(m.mechanism for m in measured)] = each_unit([m.parameter for m in measured])
+    columns["variance"] = each_unit([m.mechanism.variance() for m in measured], pa.float64())
+    columns[column_of(m.mechanism for m in measured)] = each_unit([m.parameter for m in measured], pa.string())
     return pa.table(columns)
 
 
@@ -50,7 +53,7 @@ def read_measurements(plan: Plan, level: str, path: Path) -> NDArray[np.signedin
     numbers, pieces = numbers_per_unit(plan.at(level)), []
     with pq.ParquetFile(path) as file:
         for group in range(file.num_row_groups):
-            flat = file.read_row_group(group, columns=["value"])["value"].combine_chunks()
+            flat = file.read_row_group(group, columns=["value"], use_threads=False)["value"].combine_chunks()
             if isinstance(flat, pa.ChunkedArray):
                 flat = flat.chunk(0)
             values = np.asarray(flat.flatten())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from das.schema.query import Query
 
@@ -46,6 +47,7 @@ using variadic when where while window with
 """Words that PostgreSQL (16, appendix C), DuckDB or R (``?Reserved``) keep for themselves."""
 
 
+@lru_cache(maxsize=4096)
 def column_name(text: str, fallback: str = "column") -> str:
     """Turn a label or a name into one that needs no quotes; ``fallback`` leads where no letter would.
 

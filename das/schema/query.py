@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from das.schema.schema import EVERYTHING, TAKEN, Partition, Schema, SchemaError, stated_fields
 
-__all__ = ["Neighbours", "Query", "Sensitivity", "answer_names", "parse_query"]
+__all__ = ["Neighbours", "Query", "Sensitivity", "answer_names", "answers_of", "parse_query"]
 
 Number = TypeVar("Number", np.int64, np.float64)
 
@@ -101,16 +101,7 @@ class Query:
 
     def answer(self, histogram: NDArray[Number]) -> NDArray[Number]:
         """Answers of dense histograms, cells along the last axis."""
-        lead = histogram.shape[:-1]
-        out = histogram.reshape(*lead, *self.schema.shape)
-        # From the last axis backwards, so that axes still to come keep their positions.
-        for axis in reversed(range(len(self.factors))):
-            factor, at = self.factors[axis], len(lead) + axis
-            if factor.is_everything:
-                out = out.sum(axis=at, keepdims=True)
-            elif not factor.is_identity:
-                out = np.stack([out.take(list(g), axis=at).sum(axis=at) for g in factor.groups], axis=at)
-        return out.reshape(*lead, self.size)
+        return answers_of([self], histogram)[0]
 
     def aligned(self, values: NDArray[Number]) -> NDArray[Number]:
         """Lay answers out along the schema's attributes, one entry where an attribute is summed out.
@@ -158,6 +149,36 @@ class Query:
             return Sensitivity(2, 2)
         reached = self.group_of(np.flatnonzero(self.schema.possible))
         return Sensitivity(2, 2) if (reached != reached[0]).any() else Sensitivity(0, 0)
+
+
+def answers_of(queries: Sequence[Query], histogram: NDArray[Number]) -> list[NDArray[Number]]:
+    """Answers of dense histograms to several queries; what queries sum in the same order is summed once.
+
+    Examples
+    --------
+    >>> from das.schema.schema import Attribute
+    >>> schema = Schema((Attribute("sex", ("f", "m")), Attribute("age", ("0-17", "18-64", "65+"))))
+    >>> [each.tolist() for each in answers_of([parse_query(schema, n) for n in ("sex", "total")], np.arange(6))]
+    [[3, 12], [15]]
+    """
+    lead, summed = histogram.shape[:-1], dict[tuple[str, ...], NDArray[Number]]()
+    out = []
+    for query in queries:
+        part = histogram.reshape(*lead, *query.schema.shape)
+        done: tuple[str, ...] = ()
+        # From the last axis backwards, so that axes still to come keep their positions.
+        for axis in reversed(range(len(query.factors))):
+            factor, at = query.factors[axis], len(lead) + axis
+            done = (*done, factor.name)
+            if done in summed:
+                part = summed[done]
+            elif factor.is_everything:
+                part = part.sum(axis=at, keepdims=True)
+            elif not factor.is_identity:
+                part = np.stack([part.take(list(g), axis=at).sum(axis=at) for g in factor.groups], axis=at)
+            summed[done] = part
+        out.append(part.reshape(*lead, query.size))
+    return out
 
 
 def parse_query(schema: Schema, name: str) -> Query:

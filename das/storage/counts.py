@@ -15,6 +15,7 @@ from das.noise.mechanisms import column_of
 from das.plan.plan import Measurement
 from das.schema.counts import ProtectedCounts
 from das.schema.schema import Schema
+from das.storage.shards import read_parquet
 from geography import Spine
 
 __all__ = ["read_counts", "stated_noise", "table_of_counts", "with_noise_stated"]
@@ -51,7 +52,8 @@ def stated_noise(path: Path) -> list[list[str]]:
 
 def read_counts(spine: Spine, level: str, path: Path) -> ProtectedCounts:
     """Read a file, or a folder of shard files, of sparse counts; units are positions in the level."""
-    table = pq.read_table(path, columns=["geocode", "cell", "count"])
+    columns = ["geocode", "cell", "count"]
+    table = pq.read_table(path, columns=columns) if path.is_dir() else read_parquet(path, columns)
     codes = table["geocode"].combine_chunks()
     if isinstance(codes, pa.ChunkedArray):
         codes = pa.concat_arrays([c.dictionary_decode() for c in codes.chunks])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from geography import Spine
 
-__all__ = ["Shard", "families", "parquet_bytes", "parquet_of_row_groups", "shards_of"]
+__all__ = ["Shard", "families", "parquet_bytes", "parquet_of_row_groups", "read_parquet", "shards_of"]
 
 NUMBERS_PER_SHARD = 500_000
 """About 4 MB of 64-bit numbers: the most that one worker holds at a time; small, so that workers finish together."""
@@ -93,6 +93,19 @@ def parquet_bytes(table: pa.Table, *, with_dictionary: Sequence[str] | None = No
     dictionary = True if with_dictionary is None else list(with_dictionary)
     pq.write_table(table, sink, compression="zstd", write_statistics=False, use_dictionary=dictionary)
     return sink.getvalue()
+
+
+def read_parquet(source: Path | pa.BufferReader, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read one file of a shard; Arrow's data sets and threads would take longer than the file itself.
+
+    Examples
+    --------
+    >>> content = parquet_bytes(pa.table({"cell": [4, 2], "count": [1, 3]}))
+    >>> read_parquet(pa.BufferReader(content), ["count"]).to_pydict()
+    {'count': [1, 3]}
+    """
+    with pq.ParquetFile(source) as file:
+        return file.read(columns=None if columns is None else list(columns), use_threads=False)
 
 
 def parquet_of_row_groups(tables: Iterable[pa.Table]) -> bytes:

@@ -5,9 +5,12 @@ A worker looks at its own part of the spine, and only that is read; workers of o
 
 from __future__ import annotations
 
+import pickle
+import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from das.estimation.linear.basis import Basis
 from das.plan.plan import Plan, numbers_per_unit
@@ -43,6 +46,26 @@ def basis_of(plan: Plan) -> Basis:
     return _BASES[plan.digest]
 
 
+_PACKED: list[tuple[Plan, bytes]] = []
+
+
+def _packed(plan: Plan) -> bytes:
+    """The plan as bytes; those of the last plan are kept, because each step of a stage asks for them."""
+    if not _PACKED or _PACKED[0][0] is not plan:
+        _PACKED[:] = [(plan, zlib.compress(pickle.dumps(plan), 1))]
+    return _PACKED[0][1]
+
+
+@lru_cache(maxsize=4)
+def _unpacked(content: bytes) -> Plan:
+    plan: Plan = pickle.loads(zlib.decompress(content))
+    return plan
+
+
+def _context_of(content: bytes, spine_path: Path, partial: Path, kept: Path | None) -> WorkerContext:
+    return WorkerContext(_unpacked(content), spine_path, partial, kept)
+
+
 @dataclass(frozen=True)
 class WorkerContext:
     """A plan, where its spine lies, and the partial folder of the stage that is being written.
@@ -54,6 +77,10 @@ class WorkerContext:
     spine_path: Path
     partial: Path
     kept: Path | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel with the plan as bytes: every step has a context, and all steps of a process share one plan."""
+        return _context_of, (_packed(self.plan), self.spine_path, self.partial, self.kept)
 
     @classmethod
     def mapping(cls, plan: Plan, spine_path: Path, partial: Path) -> WorkerContext:

@@ -9,7 +9,6 @@ from pathlib import Path
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from das.inference.intervals.asked import ask
@@ -27,7 +26,7 @@ from das.schema.query import Query, parse_query
 from das.storage.counts import read_counts
 from das.storage.files import write_atomically
 from das.storage.layout import ReleaseFolder
-from das.storage.shards import Shard, parquet_bytes
+from das.storage.shards import Shard, parquet_bytes, read_parquet
 from geography import Areas, Spine
 from pipelines.elements.context import WorkerContext
 from pipelines.workers.errors import reporting_errors
@@ -191,7 +190,7 @@ def join_records(plan: Plan, folder: Path, shards: Sequence[Shard], *, seeded: b
     def pieces() -> Iterator[pa.Table]:
         held: list[pa.Table] = []
         for shard in shards:
-            held.append(pq.read_table(_part(folder, shard)))
+            held.append(read_parquet(_part(folder, shard)))
             if sum(piece.num_rows for piece in held) >= ROWS_AT_ONCE or shard is shards[-1]:
                 yield pa.concat_tables(held).combine_chunks()
                 held = []

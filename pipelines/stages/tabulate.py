@@ -10,7 +10,6 @@ from typing import Generic
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from das.errors import InputError, Problem
 from das.records.encode import encode
@@ -18,7 +17,7 @@ from das.records.read import Chunk, read
 from das.schema.counts import ProtectedCounts, TrueCounts
 from das.storage.files import write_atomically
 from das.storage.handles import read_within
-from das.storage.shards import Shard, parquet_bytes
+from das.storage.shards import Shard, parquet_bytes, read_parquet
 from pipelines.elements.arrays import Arrays, ArraysCoder, Counts, sparse_arrays, sparse_counts
 from pipelines.elements.context import WorkerContext
 from pipelines.elements.kept import recall, remember
@@ -161,7 +160,7 @@ def read_histogram(shard: Shard, folder: Path) -> TrueCounts:
         content = read_within(folder.parent, shard.path(Path(folder.name)))
     except FileNotFoundError:
         return TrueCounts.nobody()
-    table = pq.read_table(pa.BufferReader(content))
+    table = read_parquet(pa.BufferReader(content))
     return TrueCounts(*(np.asarray(table[name]) for name in ("unit", "cell", "count")))
 
 

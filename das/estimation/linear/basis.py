@@ -23,16 +23,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from das.estimation.linear.axis import Axis, Floats
+from das.estimation.linear.products import add_product
 from das.schema.query import Query
 from das.schema.schema import Partition, Schema
 
-__all__ = ["Basis", "Blocks"]
+__all__ = ["Axis", "Basis", "Blocks", "Floats"]
 
-Floats = NDArray[np.float64]
 Blocks = list[Floats]
 """One array per kind of block: ... x size x size."""
 _Asked = tuple[tuple[str, float], ...]
@@ -40,106 +42,6 @@ _Answers = tuple[list[Floats], list[NDArray[np.int64]], NDArray[np.int64]]
 
 _MOST_CLASSES = 32
 """How many combinations of zero classes limits may make: the cost of a block grows with their cube."""
-
-
-@dataclass(frozen=True)
-class Axis:
-    """An attribute's orthonormal basis: first U, the vectors that are constant on recodes, then its complement.
-
-    Each basis vector lies within one zero class; those of the complement are sorted by class.
-    """
-
-    matrix: Floats  # labels x labels, columns are basis vectors
-    shared: int  # how many of them span U
-    class_of: NDArray[np.int64]  # zero class of each label
-
-    @classmethod
-    def of(cls, size: int, partitions: Iterable[Partition], class_of: NDArray[np.int64] | None = None) -> Axis:
-        class_of = np.zeros(size, dtype=np.int64) if class_of is None else class_of
-        recodes = [p for p in partitions if not p.is_identity and not p.is_everything]
-        codes = [(int(class_of[label]), *(int(p.group_of[label]) for p in recodes)) for label in range(size)]
-        groups = sorted(set(codes), key=codes.index)
-        indicators = np.array([[float(code == group) for group in groups] for code in codes])
-        shared = indicators / np.sqrt(indicators.sum(axis=0))
-        # Helmert's contrasts within each group span the complement, and come out the same on every machine.
-        rest = []
-        for group in sorted(groups, key=lambda group: group[0]):
-            members = [label for label in range(size) if codes[label] == group]
-            for j in range(1, len(members)):
-                contrast = np.zeros(size)
-                contrast[members[:j]], contrast[members[j]] = 1.0, -j
-                rest.append(contrast / np.sqrt(j * (j + 1)))
-        return cls(np.column_stack([shared, *rest]), len(groups), class_of)
-
-    @property
-    def classes(self) -> int:
-        """How many zero classes the labels form."""
-        return int(self.class_of.max()) + 1
-
-    @cached_property
-    def class_of_vector(self) -> NDArray[np.int64]:
-        """Zero class in which each basis vector lies."""
-        return np.asarray(self.class_of[np.abs(self.matrix).argmax(axis=0)])
-
-    def vectors(self, kind: int) -> slice:
-        """Where the basis vectors of a kind stand: U for 0, and k for the complement's within zero class k - 1."""
-        if not kind:
-            return slice(self.shared)
-        start, stop = np.searchsorted(self.class_of_vector[self.shared :], [kind - 1, kind])
-        return slice(self.shared + int(start), self.shared + int(stop))
-
-    @property
-    def u(self) -> Floats:
-        """Orthonormal columns that span U."""
-        return self.matrix[:, : self.shared]
-
-    def gram(self, partition: Partition) -> Floats:
-        """The partition's Gram matrix on U."""
-        if partition.is_identity:
-            return np.eye(self.shared)
-        map_ = np.zeros((len(partition.groups), partition.size))
-        map_[partition.group_of, np.arange(partition.size)] = 1.0
-        return np.asarray((map_ @ self.u).T @ (map_ @ self.u))
-
-    @property
-    def pairs(self) -> int:
-        """How many kinds of pairs of labels an operator can tell apart: their groups, and whether they are equal."""
-        return self.shared**2 + self.shared
-
-    def pair_of(self, code: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Kind of each pair of the given labels: pairs of groups first, then equal labels by group."""
-        group = self.u.argmax(axis=1)[code]
-        apart = group[:, None] * self.shared + group
-        return np.asarray(np.where(code[:, None] == code, self.shared**2 + group[:, None], apart))
-
-    def parts(self, kind: int) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats, Floats]:
-        """For each kind of pair its two groups, the product of its parts in U, and that of its parts beside U.
-
-        Beside U only the zero class counts that the kind of block is about.
-        """
-        first, second = np.divmod(np.arange(self.shared**2), self.shared)
-        size = 1.0 / (self.u.max(axis=0) ** 2)
-        both = np.arange(self.shared)
-        beside = np.concatenate([np.where(first == second, -1.0 / size[first], 0.0), 1.0 - 1.0 / size])
-        first, second = np.concatenate([first, both]), np.concatenate([second, both])
-        beside = np.where(self.class_of_vector[first] == kind - 1, beside, 0.0)
-        return first, second, 1.0 / np.sqrt(size[first] * size[second]), beside
-
-    def sums(self, partition: Partition) -> Floats:
-        """U's vectors summed within each of the partition's groups: groups x shared."""
-        if partition.is_identity:
-            return self.u
-        if partition.is_everything:
-            return np.asarray(self.u.sum(axis=0, keepdims=True))
-        return np.stack([self.u[list(group)].sum(axis=0) for group in partition.groups])
-
-    def rows(self, partition: Partition) -> Floats:
-        """Orthonormal columns, in U's coordinates, that span what the partition sees of U."""
-        if partition.is_identity:
-            return np.eye(self.shared)
-        indicators = np.zeros((partition.size, len(partition.groups)))
-        indicators[np.arange(partition.size), partition.group_of] = 1.0
-        return np.asarray(self.u.T @ (indicators / np.sqrt(indicators.sum(axis=0))))
 
 
 @dataclass(frozen=True)
@@ -165,6 +67,7 @@ class Basis:
     _informations: dict[_Asked, Blocks] = field(default_factory=dict, init=False, repr=False, compare=False)
     _inverses: dict[_Asked, Blocks | None] = field(default_factory=dict, init=False, repr=False, compare=False)
     _answers: dict[str, _Answers] = field(default_factory=dict, init=False, repr=False, compare=False)
+    remembered: dict[bytes, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, schema: Schema, queries: Sequence[Query], limited: Iterable[Query] = ()) -> Basis:
@@ -232,11 +135,22 @@ class Basis:
         return self._transform(coefficients, [axis.matrix.T for axis in self.axes])
 
     def _transform(self, vectors: Floats, matrices: list[Floats]) -> Floats:
-        lead = vectors.shape[:-1]
-        out = vectors.reshape(-1, *self.schema.shape)
-        for at, matrix in enumerate(matrices):
-            out = np.moveaxis(np.moveaxis(out, at + 1, -1) @ matrix, -1, at + 1)
-        return np.ascontiguousarray(out).reshape(*lead, self.schema.size)
+        shape, parts = self.schema.shape, vectors.reshape(-1, self.schema.size // self.schema.shape[0])
+        some = np.asarray(parts.any(axis=1)) if self._comes_apart else np.ones(1, dtype=bool)
+        if 2 * np.count_nonzero(some) > len(some):
+            return _along(vectors.reshape(-1, *shape), matrices).reshape(vectors.shape)
+        out = np.zeros(parts.shape)
+        out[some] = _along(parts[some].reshape(-1, *shape[1:]), matrices[1:]).reshape(-1, parts.shape[1])
+        return out.reshape(vectors.shape)
+
+    @property
+    def _comes_apart(self) -> bool:
+        """Whether labels of the first attribute can be transformed by themselves, with the same bits.
+
+        Most leaves have nobody in most kinds of group quarters, and what is zero stays zero. The order of sums follows
+        the layout in memory, which the product along the second attribute leaves, so that one has to be exact as well.
+        """
+        return len(self.axes) > 1 and self.axes[0].is_identity and self.axes[1].is_identity
 
     def information(self, queries: Iterable[tuple[Query, float]]) -> Blocks:
         """Sum of Gram matrices, each times its weight (one over a variance), block by block.
@@ -281,7 +195,10 @@ class Basis:
         """Apply a symmetric operator, block by block; leading axes of both go together."""
         out = np.zeros_like(coefficients)
         for where, block in zip(self.where, blocks, strict=True):
-            out[..., where] = coefficients[..., where] @ block
+            if block.ndim == coefficients.ndim == 2 and min(len(coefficients), *where.shape) > 1:
+                add_product(coefficients, np.arange(len(coefficients)), where, block, where, out)
+            else:
+                out[..., where] = coefficients[..., where] @ block
         return out
 
     def kernel(self, cells: NDArray[np.int64], blocks: Blocks) -> Floats:
@@ -386,6 +303,14 @@ class Basis:
             # Kronecker's product: NumPy's own takes ten times as long for matrices as small as these.
             out = (out[:, None, :, None] * matrix[:, None]).reshape(len(out) * len(matrix), -1)
         return out
+
+
+def _along(vectors: Floats, matrices: list[Floats]) -> Floats:
+    """Multiply vectors with a matrix along each axis but the first."""
+    out = vectors
+    for at, matrix in enumerate(matrices, start=1):
+        out = np.moveaxis(np.moveaxis(out, at, -1) @ matrix, -1, at)
+    return np.ascontiguousarray(out)
 
 
 def _sees(query: Query, kind: tuple[int, ...]) -> bool:

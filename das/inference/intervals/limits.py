@@ -12,6 +12,7 @@ probability, and mixed with a normal one as far as other measurements have a par
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -23,6 +24,8 @@ from das.noise.two_sided import TwoSidedNoise
 __all__ = ["feldman_cousins", "fieller", "half_width", "normal_limits"]
 
 Floats = NDArray[np.float64]
+_STEPS, _NEAR, _SURE = 4, 1e-8, 1e-12
+"""Newton's steps to a limit, how near to stay to it, and what rounding errors of a probability are below."""
 
 
 def normal_limits(estimate: Floats, std_dev: Floats, confidence: float, *, least: float = 0.0) -> tuple[Floats, Floats]:
@@ -139,17 +142,55 @@ def half_width(noise: TwoSidedNoise, weight: float, confidence: float) -> float:
     variance = noise.variance()
     rest = np.sqrt(max(weight * variance * (1.0 - weight), 0.0))
     outside = (1.0 - confidence) / 2
+    reach, k, probability = _masses(noise, outside)
+    if rest < 1e-6 * np.sqrt(variance):
+        tail = np.cumsum(probability[::-1])[: reach + 1]  # P(X >= reach - i)
+        return float(weight * (reach - int(np.searchsorted(tail, outside, side="right")) + 0.0))
+    moved = weight * k
+
+    def inside(half: float) -> float:
+        return float(probability @ (ndtr((half - moved) / rest) - ndtr((-half - moved) / rest)))
+
+    def slope(half: float) -> float:
+        squares = ((half - moved) / rest) ** 2, ((-half - moved) / rest) ** 2
+        return float(probability @ sum(np.exp(-each / 2) for each in squares) / (rest * np.sqrt(2 * np.pi)))
+
+    guess = float(ndtri(0.5 + confidence / 2) * np.sqrt(weight * variance))
+    below, above = _around(inside, slope, confidence, guess)
+    low, high = 0.0, float(weight * reach + 40 * rest)
+    for _ in range(60):
+        middle = (low + high) / 2
+        if middle in (low, high):  # no double lies between them
+            break
+        enough = middle >= above or (middle > below and inside(middle) >= confidence)
+        low, high = (low, middle) if enough else (middle, high)
+    return high
+
+
+@lru_cache(maxsize=64)
+def _masses(noise: TwoSidedNoise, outside: float) -> tuple[int, NDArray[np.int64], Floats]:
+    """How far a noise reaches, the integers up to there, and their probabilities."""
     reach = 1
     while noise.cdf(-reach - 1) > outside * 1e-6:
         reach *= 2
     k = np.arange(-reach, reach + 1)
-    probability = np.exp(noise.log_pmf(k))
-    if rest < 1e-6 * np.sqrt(variance):
-        tail = np.cumsum(probability[::-1])[: reach + 1]  # P(X >= reach - i)
-        return float(weight * (reach - int(np.searchsorted(tail, outside, side="right")) + 0.0))
-    low, high = 0.0, float(weight * reach + 40 * rest)
-    for _ in range(60):
-        middle = (low + high) / 2
-        inside = probability @ (ndtr((middle - weight * k) / rest) - ndtr((-middle - weight * k) / rest))
-        low, high = (low, middle) if inside >= confidence else (middle, high)
-    return high
+    return reach, k, np.exp(noise.log_pmf(k))
+
+
+def _around(
+    inside: Callable[[float], float], slope: Callable[[float], float], confidence: float, guess: float
+) -> tuple[float, float]:
+    """Two numbers near the one at which an increasing function reaches the confidence, surely below and above it.
+
+    Newton's method finds them. Where it does not, they are far from it: zero and infinity.
+    """
+    at = guess
+    for _ in range(_STEPS):
+        rise = slope(at)
+        if not (rise > 0 and at > 0):
+            return 0.0, np.inf
+        at -= (inside(at) - confidence) / rise
+    below, above = at * (1 - _NEAR), at * (1 + _NEAR)
+    if at > 0 and inside(below) < confidence - _SURE and inside(above) > confidence + _SURE:
+        return below, above
+    return 0.0, np.inf

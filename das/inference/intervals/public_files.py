@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from das.errors import Problem, UsageError
@@ -23,7 +22,7 @@ from das.facts.file import read_facts
 from das.plan.load import load
 from das.plan.plan import Measurement, Plan, numbers_per_unit
 from das.storage.layout import ReleaseFolder
-from das.storage.shards import Shard, shards_of
+from das.storage.shards import Shard, read_parquet, shards_of
 from geography import Areas, Spine, read_areas
 
 __all__ = ["LARGEST_BLOCK", "PublicFiles"]
@@ -133,7 +132,7 @@ class PublicFiles:
 
     def estimates(self, shard: Shard) -> NDArray[np.float32]:
         """Linear estimates of a shard: geounits x numbers, measured queries side by side, from the published files."""
-        table = pq.read_table(shard.path(self.folder.estimates), columns=["estimate"])
+        table = read_parquet(shard.path(self.folder.estimates), ["estimate"])
         return _flat(table["estimate"]).reshape(shard.stop - shard.start, -1)
 
     def areas(self, kind: str) -> Areas:
