@@ -30,7 +30,7 @@ from das.synthesis.gaussian import NumericCurator, fit_gaussian
 from das.synthesis.graphical.model import GraphicalModel
 from das.synthesis.graphical.model_file import MODEL_FILE, model_content
 from das.synthesis.methods import METHODS, OTHER_NAMES, synthesise
-from das.synthesis.output import require_new, write_release
+from das.synthesis.output import new_folder, require_new, write_release
 from das.synthesis.settings import INFERRED, SynthSettings, read_settings
 from das.synthesis.stability import StabilityOptions
 
@@ -73,11 +73,11 @@ def release_synthetic(
     note = f"synthetic records {settings.name} by {method}"
     if isinstance(options, StabilityOptions):
         note += f", delta {options.delta} beside it"  # the ledger adds epsilons; this is where the delta is on record
-    with single_release(charge, budget, content, note) as release:
+    private = charge.is_testing and charge.data == "confidential"
+    with new_folder(out, private=private), single_release(charge, budget, content, note) as release:
         work = _numbers if method == GAUSSIAN else _labels
         table, spent, files = work(method, settings, file, options, budget, release)
         privacy = _privacy(method, settings, spent, budget, release) | {"rows": table.num_rows}
-        private = charge.is_testing and charge.data == "confidential"
         write_release(out, table, privacy, private=private, more=files)
     return privacy
 
@@ -91,6 +91,8 @@ def _labels(
     records = Records(domain, codes)
     records.check(constraints)
     _check_number(settings, len(records))
+    if settings.invariant and settings.output.rows not in (None, len(records)):
+        raise ConfigError(Problem("output.rows", "the published marginals have another total", "leave it out"))
     curator = Curator(
         records,
         release.streams,
@@ -171,6 +173,9 @@ def _check_columns(method: str, settings: SynthSettings) -> None:
         raise ConfigError(Problem("numbers", f"mean nothing to `{method}`", "use `gaussian`, or list bins as labels"))
     if not settings.columns:
         raise ConfigError(Problem("columns", "are missing", 'list the labels of each: [columns] sex = ["f", "m"]'))
+    twice = [name for name, given in settings.columns.items() if given != INFERRED and len(set(given)) < len(given)]
+    if twice:
+        raise ConfigError([Problem(f"columns.{name}", "has a label twice", "list each label once") for name in twice])
     inferred = [name for name, given in settings.columns.items() if given == INFERRED]
     if inferred and method != "stability":
         reason, remedy = "taking labels from the records would reveal them", "list them, or use `stability`"
@@ -240,11 +245,15 @@ def _privacy(
     if budget.framework == "zcdp":
         delta = settings.privacy.delta or Fraction(1, 10**10)
         stated |= {"epsilon_upper": float(round_up(epsilon_upper(budget.amount, delta), 4)), "delta": str(delta)}
+    elif spent.delta:
+        stated["delta"] = str(spent.delta)
     public = ["the published marginals"] if settings.invariant else []
     if settings.privacy.records is not None and budget.neighbours is Neighbours.ADD_REMOVE:
         public.append("the number of records")
     if public:
         stated["condition"] = f"given {' and '.join(public)}, which hold exactly and are not protected"
+    if settings.invariant:  # group privacy: the noise does not depend on what is public
+        stated["several_records"] = "where the published marginals let k records change only together: k^2 rho"
     if release.charge.is_testing:
         stated["status"] = "a test: the noise can be removed by whoever guesses the testing key"
     return stated | {"dataset": settings.input.dataset, "run_id": release.run_id}

@@ -57,7 +57,15 @@ def test_the_page_is_private_and_shows_both_releases_and_a_map(folder: Path, fou
     assert found["page"] == str(page)
     assert stat.S_IMODE(page.stat().st_mode) == 0o600
     text = page.read_text(encoding="utf-8")
-    for words in ("Side by side", "sharing (sharing)", "On the map", "made up", "Health of the solver", "region"):
+    for words in (
+        "Side by side",
+        "American Indian counts of 5",
+        "sharing (sharing)",
+        "On the map",
+        "made up",
+        "Health of the solver",
+        "region",
+    ):
         assert words in text
     assert "<script" not in text
     assert list((folder / "none/release").rglob("accuracy*")) == []
