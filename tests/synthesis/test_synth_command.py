@@ -58,6 +58,7 @@ def test_the_example_of_the_page(config: Path, tmp_path: Path) -> None:
     assert Fraction(stated["spent"]["total"]) <= Fraction(1, 2)
     assert sum(Fraction(step["cost"]) for step in stated["spent"]["steps"]) == Fraction(stated["spent"]["total"])
     assert "condition" in stated
+    assert stated["several_records"].endswith("k^2 rho")
     ledger = Ledger.open(tmp_path / "ledger.sqlite")
     assert ledger.spent("town") == Fraction(1, 2)
     assert [entry.kind for entry in ledger.entries("town")][-2:] == ["reserve", "commit"]
