@@ -59,7 +59,8 @@ def synth_(
     if as_json:
         print_json(found)
         return
-    at = f", epsilon {found['epsilon_upper']} at delta {found['delta']}" if "epsilon_upper" in found else ""
+    at = f", epsilon {found['epsilon_upper']}" if "epsilon_upper" in found else ""
+    at += f" at delta {found['delta']}" if "delta" in found else ""
     framework = "rho" if found["spent"]["framework"] == "zcdp" else "epsilon"
     click.echo(f"{found['rows']} rows in {out}: {_files(out)}")
     click.echo(f"privacy: {framework} {found['charged']}{at} ({found['neighbours']}), {found['status']}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from das.evaluation.areas import compare_areas
@@ -24,6 +25,7 @@ from das.evaluation.opened import Opened, open_release
 from das.evaluation.places import describe
 from das.evaluation.shares import shares_of
 from das.evaluation.truth import Compared, compare_counts, measured_rmse, queries_of
+from das.plan.describe import SHARING_EFFECT
 from das.storage.files import json_bytes, write_atomically
 from das.storage.layout import ReleaseFolder
 from das.storage.shards import parquet_bytes
@@ -115,6 +117,8 @@ def evaluate_release(opened: Opened) -> dict[str, Any]:
             "warnings": warnings(rows),
         }
     )
+    if plan.mechanism_stage.measures and plan.settings.estimate.prior == "sharing":
+        result["prior_effect"] = SHARING_EFFECT
     inside = opened.layout.confidential.path
     write_atomically(inside / "evaluation.json", json_bytes(result))
     write_atomically(inside / "evaluation.parquet", parquet_bytes(table_of(result)))
@@ -148,11 +152,19 @@ def evaluation_text(evaluation: Mapping[str, Any]) -> str:
     title = f"CONFIDENTIAL: the errors of release {evaluation['release']}, from true counts; "
     rows = evaluation["levels"]
     parts = [f"{title}for people who are cleared for them", table(columns, rows)]
-    sizes = [{"level": row["level"], **part} for row in rows if row["query"] == "total" for part in row.get("bins", ())]
+    sizes = [
+        # B of one run pools places of similar size: among fewer places than that, it would be the same for all sizes
+        {"level": row["level"], **part} | ({} if row["cells"] > WINDOW else {"jason_b": None})
+        for row in rows
+        if row["query"] == "total"
+        for part in row.get("bins", ())
+    ]
     if sizes:
         parts += ["Totals by true size", table(_SIZES, sizes)]
     if evaluation.get("warnings"):
         parts += ["Hit hardest", "\n".join(evaluation["warnings"])]
+    if evaluation.get("prior_effect"):
+        parts += ["Prior", fill(evaluation["prior_effect"], 115)]
     return "\n\n".join(parts)
 
 

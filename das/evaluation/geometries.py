@@ -54,23 +54,27 @@ class Joined:
     level: str
     shapes: Mapping[str, Rings]
     strangers: tuple[str, ...]
-    without: int
+    without: tuple[str, ...]
 
     def sentence(self) -> str:
         """Say how many geometries did not join, and which; empty where all did.
 
         Examples
         --------
-        >>> Joined("tract", {"01": []}, ("07", "08"), 3).sentence()
-        '2 geometries are of no tract of this release (07, 08); 3 of its places have no geometry.'
+        >>> Joined("tract", {"01": []}, ("07", "08"), ("02",)).sentence()
+        '2 geometries are of no tract of this release (07, 08); 1 of its places have no geometry (02).'
         """
         parts = []
         if self.strangers:
-            named = ", ".join(self.strangers[:NAMED]) + (", ..." if len(self.strangers) > NAMED else "")
+            named = _some(self.strangers)
             parts.append(f"{len(self.strangers):,} geometries are of no {self.level} of this release ({named})")
         if self.without:
-            parts.append(f"{self.without:,} of its places have no geometry")
+            parts.append(f"{len(self.without):,} of its places have no geometry ({_some(self.without)})")
         return "; ".join(parts) + ("." if parts else "")
+
+
+def _some(codes: Sequence[str]) -> str:
+    return ", ".join(codes[:NAMED]) + (", ..." if len(codes) > NAMED else "")
 
 
 def join_shapes(shapes: Mapping[str, Rings], places: Mapping[str, Sequence[str]], source: str) -> Joined:
@@ -97,7 +101,7 @@ def join_shapes(shapes: Mapping[str, Rings], places: Mapping[str, Sequence[str]]
         level,
         {code: shapes[code] for code in places[level] if code in shapes},
         tuple(sorted(set(shapes) - matches[level])),
-        len(places[level]) - len(matches[level]),
+        tuple(code for code in places[level] if code not in shapes),
     )
 
 

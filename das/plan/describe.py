@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from das.exact import delta_text, quoted
@@ -10,13 +11,14 @@ from das.plan.method_accuracy import accuracy_of
 if TYPE_CHECKING:
     from das.plan.plan import Plan
 
-__all__ = ["plan_json", "plan_text", "unused_delta"]
+__all__ = ["SHARING_EFFECT", "plan_json", "plan_text", "unused_delta"]
 
 
-_SHARING = (
-    "               Real block counts of one state, four runs (das bench accuracy --counts): mean error of detailed",
-    "               counts 0.5 % lower in block groups, the same in tracts and blocks. 2 people in one block lose 0.49",
-    "               people in its block group, instead of 0.38; American Indian counts of 5 to 9 there 0.28, not 0.19.",
+SHARING_EFFECT = (
+    "The sharing prior assumes that few people of a kind live as similar people do. Real block counts of one state, "
+    "four runs (das bench accuracy --counts): mean error of detailed counts 0.5 % lower in block groups, the same in "
+    "tracts and blocks. 2 people in one block lose 0.48 people in its block group, instead of 0.38; American Indian "
+    "counts of 5 to 9 there 0.28, not 0.19."
 )
 """What the sharing prior does, measured; said wherever it was chosen."""
 
@@ -94,10 +96,7 @@ def plan_text(plan: Plan) -> str:
     if unused := unused_delta(plan):
         lines.append(f"hint:          {unused}")
     if plan.settings.estimate.prior == "sharing":
-        lines += [
-            "prior:         sharing, which assumes that few people of a kind live as similar people do.",
-            *_SHARING,
-        ]
+        lines += wrap(SHARING_EFFECT, 115, initial_indent="prior:         ", subsequent_indent=" " * 15)
     lines.append(f"plan digest {plan.digest[:16]}")
     return "\n".join(lines)
 

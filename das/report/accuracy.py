@@ -77,6 +77,7 @@ def render_accuracy(
         spread=spread_chart("spread", "Errors of totals by level", spreads) if spreads else None,
         grid=_grid(evaluation["levels"]),
         curves=[_curve(place, number) for number, place in enumerate(evaluation["places"]) if _is_many(place)],
+        prior_effect=next((one["prior_effect"] for one in (evaluation, *others) if "prior_effect" in one), None),
         samples=[dash_sample(order) for order in range(2)],
         views=[place for place in evaluation["places"] if _is_many(place)] or evaluation["places"][-1:],
         groups=list(_groups(evaluation)),

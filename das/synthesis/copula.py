@@ -20,7 +20,7 @@ from das.errors import ConfigError, Problem
 from das.synthesis.curator import Curator
 from das.synthesis.domain import Constraints, Domain
 from das.synthesis.gaussian import repaired
-from das.synthesis.shares import proportional, settle_total
+from das.synthesis.shares import check_options, proportional, settle_total
 
 __all__ = ["CopulaModel", "CopulaOptions", "fit_copula"]
 
@@ -33,6 +33,9 @@ class CopulaOptions:
     """Part of rho for the correlation; single columns have the rest."""
 
     correlation_share: Fraction = Fraction(1, 2)
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,7 @@ from das.errors import ConfigError, InputError, Problem
 from das.noise import DiscreteGaussian, Streams
 from das.schema.query import Neighbours
 from das.synthesis.curator import Meter
+from das.synthesis.shares import check_options
 
 __all__ = ["GaussianModel", "GaussianOptions", "NumericCurator", "fit_gaussian", "repaired"]
 
@@ -29,6 +30,11 @@ class GaussianOptions:
 
     sum_share: Fraction = Fraction(1, 4)
     count_share: Fraction = Fraction(1, 20)
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        if self.sum_share + self.count_share >= 1:
+            raise ConfigError(Problem("options", "sum_share and count_share leave nothing for the second moments"))
 
 
 @dataclass(frozen=True, eq=False)

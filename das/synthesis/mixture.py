@@ -27,7 +27,7 @@ from das.synthesis.curator import Curator
 from das.synthesis.domain import Constraints, Domain
 from das.synthesis.graphical.pairs import measure_together, possible_cells
 from das.synthesis.mixture_fit import Mixture, fitted, goals_of
-from das.synthesis.shares import require_selection, settle_total
+from das.synthesis.shares import check_options, require_selection, settle_total
 
 __all__ = ["MixtureModel", "MixtureOptions", "fit_mixture"]
 
@@ -73,8 +73,7 @@ class MixtureOptions:
     tau: Fraction = Fraction(1, 50)
 
     def __post_init__(self) -> None:
-        if min(self.components, self.rounds, self.for_each, self.degree, self.steps) < 1:
-            raise ConfigError(Problem("generative", "components, rounds, for_each, degree and steps are at least 1"))
+        check_options(self)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ from das.errors import ConfigError, Problem
 from das.synthesis.curator import Curator
 from das.synthesis.domain import Constraints, Domain
 from das.synthesis.graphical.projection import projection
-from das.synthesis.shares import require_selection, settle_total
+from das.synthesis.shares import check_options, require_selection, settle_total
 from das.synthesis.table_model import CellModel, dense, possible_table, require_dense
 
 __all__ = ["MwemOptions", "fit_mwem", "fit_mwem_cells"]
@@ -38,8 +38,7 @@ class MwemOptions:
     degree: int = 3
 
     def __post_init__(self) -> None:
-        if self.rounds < 1 or self.replays < 1 or self.degree < 1:
-            raise ConfigError(Problem("mwem", "rounds, replays and degree are at least 1"))
+        check_options(self)
 
 
 def fit_mwem_cells(
@@ -114,7 +113,7 @@ def _prepared(
     curator: Curator, constraints: Constraints, total: int | None, options: MwemOptions
 ) -> tuple[Domain, list[tuple[str, ...]], Fraction]:
     domain = curator.domain
-    require_dense(domain, "mwem")
+    require_dense(domain, "mwem" if curator.framework == "zcdp" else "mwem-cells")
     constraints.check(domain, total)
     if constraints.invariants:
         raise ConfigError(Problem("invariants", "multiplicative weights do not keep them", "use `pairs` or `aim`"))

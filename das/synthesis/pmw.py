@@ -17,7 +17,7 @@ from das.errors import BudgetError, ConfigError, Problem
 from das.synthesis.curator import Curator
 from das.synthesis.domain import Constraints
 from das.synthesis.graphical.projection import projection
-from das.synthesis.shares import settle_total
+from das.synthesis.shares import check_options, settle_total
 from das.synthesis.table_model import CellModel, dense, possible_table, require_dense
 
 __all__ = ["PmwOptions", "fit_pmw"]
@@ -32,8 +32,7 @@ class PmwOptions:
     search_share: Fraction = Fraction(2, 3)
 
     def __post_init__(self) -> None:
-        if self.updates < 1 or self.degree < 1 or not 0 < self.search_share < 1:
-            raise ConfigError(Problem("pmw", "updates and degree are at least 1, search_share is between 0 and 1"))
+        check_options(self)
 
 
 def fit_pmw(

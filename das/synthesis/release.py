@@ -6,7 +6,6 @@ the files are written. Everything public is checked before: config, labels, cons
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import fields, replace
 from fractions import Fraction
 from pathlib import Path
@@ -24,7 +23,6 @@ from das.plan.settings import exact_rational
 from das.records.number_columns import number_columns
 from das.records.read import read_columns
 from das.schema.query import Neighbours
-from das.storage.permissions import make_new
 from das.storage.single_release import Budget, SingleRelease, single_release
 from das.synthesis.cost import Spent, rho_for
 from das.synthesis.curator import Curator, Records
@@ -32,7 +30,7 @@ from das.synthesis.gaussian import NumericCurator, fit_gaussian
 from das.synthesis.graphical.model import GraphicalModel
 from das.synthesis.graphical.model_file import MODEL_FILE, model_content
 from das.synthesis.methods import METHODS, OTHER_NAMES, synthesise
-from das.synthesis.output import require_new, write_release
+from das.synthesis.output import new_folder, require_new, write_release
 from das.synthesis.settings import INFERRED, SynthSettings, read_settings
 from das.synthesis.stability import StabilityOptions
 from geography.table_text import why_not_in_a_table
@@ -77,17 +75,11 @@ def release_synthetic(
     if isinstance(options, StabilityOptions):
         note += f", delta {options.delta} beside it"  # the ledger adds epsilons; this is where the delta is on record
     private = charge.is_testing and charge.data == "confidential"
-    make_new(out, private=private)  # a folder that cannot be made must not cost anything
-    try:
-        with single_release(charge, budget, content, note) as release:
-            work = _numbers if method == GAUSSIAN else _labels
-            table, spent, files = work(method, settings, file, options, budget, release)
-            privacy = _privacy(method, settings, spent, budget, release) | {"rows": table.num_rows}
-            write_release(out, table, privacy, private=private, more=files)
-    except BaseException:
-        with suppress(OSError):  # a refusal leaves nothing; what was written stays
-            out.rmdir()
-        raise
+    with new_folder(out, private=private), single_release(charge, budget, content, note) as release:
+        work = _numbers if method == GAUSSIAN else _labels
+        table, spent, files = work(method, settings, file, options, budget, release)
+        privacy = _privacy(method, settings, spent, budget, release) | {"rows": table.num_rows}
+        write_release(out, table, privacy, private=private, more=files)
     return privacy
 
 
@@ -100,6 +92,8 @@ def _labels(
     records = Records(domain, codes)
     records.check(constraints)
     _check_number(settings, len(records))
+    if settings.invariant and settings.output.rows not in (None, len(records)):
+        raise ConfigError(Problem("output.rows", "the published marginals have another total", "leave it out"))
     curator = Curator(
         records,
         release.streams,
@@ -181,6 +175,9 @@ def _check_columns(method: str, settings: SynthSettings) -> None:
         raise ConfigError(Problem("numbers", f"mean nothing to `{method}`", "use `gaussian`, or list bins as labels"))
     if not settings.columns:
         raise ConfigError(Problem("columns", "are missing", 'list the labels of each: [columns] sex = ["f", "m"]'))
+    twice = [name for name, given in settings.columns.items() if given != INFERRED and len(set(given)) < len(given)]
+    if twice:
+        raise ConfigError([Problem(f"columns.{name}", "has a label twice", "list each label once") for name in twice])
     inferred = [name for name, given in settings.columns.items() if given == INFERRED]
     if inferred and method != "stability":
         reason, remedy = "taking labels from the records would reveal them", "list them, or use `stability`"
@@ -250,11 +247,15 @@ def _privacy(
     if budget.framework == "zcdp":
         delta = settings.privacy.delta or Fraction(1, 10**10)
         stated |= {"epsilon_upper": float(round_up(epsilon_upper(budget.amount, delta), 4)), "delta": str(delta)}
+    elif spent.delta:
+        stated["delta"] = str(spent.delta)
     public = ["the published marginals"] if settings.invariant else []
     if settings.privacy.records is not None and budget.neighbours is Neighbours.ADD_REMOVE:
         public.append("the number of records")
     if public:
         stated["condition"] = f"given {' and '.join(public)}, which hold exactly and are not protected"
+    if settings.invariant:  # group privacy: the noise does not depend on what is public
+        stated["several_records"] = "where the published marginals let k records change only together: k^2 rho"
     if release.charge.is_testing:
         stated["status"] = "a test: the noise can be removed by whoever guesses the testing key"
     return stated | {"dataset": settings.input.dataset, "run_id": release.run_id}

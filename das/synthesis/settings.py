@@ -18,9 +18,10 @@ from das.storage.single_release import Charge
 from das.synthesis.domain import Constraints, Domain, Invariant, Zero
 from geography.problem_list import nearest
 
-__all__ = ["Exact", "InputSection", "Section", "SynthSettings", "read_sections", "read_settings"]
+__all__ = ["Delta", "Exact", "InputSection", "Section", "SynthSettings", "read_sections", "read_settings"]
 
 Exact = Annotated[Fraction, BeforeValidator(exact_rational), Field(gt=0)]
+Delta = Annotated[Exact, Field(lt=1)]
 INFERRED = "inferred"
 
 
@@ -74,7 +75,7 @@ class PrivacySection(Section):
 
     rho: Exact | None = None
     epsilon: Exact | None = None
-    delta: Exact | None = None
+    delta: Delta | None = None
     neighbours: Neighbours = Neighbours.REPLACE
     records: int | None = Field(default=None, ge=1)
 

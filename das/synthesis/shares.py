@@ -3,16 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from fractions import Fraction
+from typing import Any
 
-from das.errors import BudgetError, Problem
+from das.errors import BudgetError, ConfigError, Problem
 from das.synthesis.cost import epsilon_of_selection
 from das.synthesis.curator import Curator
 
-__all__ = ["proportional", "require_selection", "settle_total"]
+__all__ = ["check_options", "proportional", "require_selection", "settle_total"]
 
 _GRID = 10**9
 _TOTAL_SHARE = Fraction(1, 50)
+
+
+def check_options(options: Any, *, may_be_zero: Sequence[str] = ()) -> None:
+    """Refuse shares outside of (0, 1) and numbers below 1: they would fail after the first noise was paid for.
+
+    Raises
+    ------
+    ConfigError
+        It names each option.
+    """
+    problems = []
+    for each in fields(options):
+        value, least = getattr(options, each.name), 0 if each.name in may_be_zero else 1
+        if isinstance(value, Fraction) and not 0 < value < 1:
+            problems.append(
+                Problem(f"options.{each.name}", "is not strictly between 0 and 1", f'like "{each.default}"')
+            )
+        if isinstance(value, int) and value < least:
+            problems.append(Problem(f"options.{each.name}", f"is below {least}", f"like {each.default}"))
+    if problems:
+        raise ConfigError(problems)
 
 
 def proportional(budget: Fraction, weights: Sequence[float]) -> list[Fraction]:

@@ -68,6 +68,10 @@ def fit_stability(
         raise ConfigError(Problem("invariants", "released cells do not keep them", "use `pairs`, `aim` or `mst`"))
     epsilon = curator.left
     above = threshold(epsilon, options.delta, curator.neighbours)
+    known = total if total is not None else curator.public_total
+    if known is not None and above >= known:
+        reason = f"a cell is released above {above} records, and there are {known}"
+        raise BudgetError(Problem("budget", reason, "give a larger epsilon or delta"))
     noise = DiscreteLaplace(Fraction(curator.changed) / epsilon)
     cells, counts = curator.stable_cells(noise, above, epsilon, options.delta)
     if not len(cells):

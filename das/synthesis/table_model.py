@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from das.errors import ConfigError, Problem
 from das.synthesis.domain import Constraints, Domain
 
-__all__ = ["CellModel", "dense", "require_dense"]
+__all__ = ["LARGEST", "CellModel", "dense", "possible_table", "require_dense"]
 
 LARGEST = 20_000_000
 """Cells up to which a table of all of them is made."""

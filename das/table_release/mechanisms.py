@@ -70,10 +70,13 @@ class Promise:
         "epsilon 1 at delta 2.9e-30, the sampler's error"
         >>> Promise(None, Fraction(1), Fraction(0)).text_with(0.0)
         'epsilon 1, pure'
+        >>> Promise(Fraction(1, 8), None, Fraction(0)).text_with(2.9e-30)
+        "rho 1/8 of zCDP at delta 2.9e-30, the sampler's error"
         """
-        if self.rho is not None or self.delta or not sampler_delta:
+        if sampler_delta <= self.delta:
             return self.text
-        return f"epsilon {self.epsilon} at delta {delta_text(sampler_delta)}, the sampler's error"
+        amount = self.text if self.rho is not None else f"epsilon {self.epsilon}"
+        return f"{amount} at delta {delta_text(sampler_delta)}, the sampler's error"
 
     def pure(self) -> Fraction:
         """Return the largest epsilon on a grid whose pure promise implies this one."""

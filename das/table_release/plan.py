@@ -82,8 +82,11 @@ def plan_text(found: dict[str, Any]) -> str:
         facts = "kept" if row["keeps_facts"] else "broken"
         lines.append(f"{row['mechanism']:<18}{row['expected_l2']:>12.2f}{error:>8}{epsilons or '':<22}    {facts}")
     lines += [f"{name:<18}left out: {reason}" for name, reason in found["left_out"].items()]
+    if found["mechanisms"]:
+        deltas = ((row["mechanism"], row["effective"][0]["delta"]) for row in found["mechanisms"])
+        read = ", ".join(f"{name} at delta {delta:.1e}" if delta else f"{name} pure" for name, delta in deltas)
+        lines += ["", f"epsilons: {read}"]
     lines += [
-        "",
         f"recommended: {found['recommended'] or 'none'} (smallest expected L2 error; epsilon of each policy above)",
     ]
     secrets = {each["secret"]: None for row in found["mechanisms"] for each in row["secrets"]}

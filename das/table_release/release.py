@@ -120,6 +120,8 @@ def _statement(
                 "from `count` and the facts alone: it costs no privacy, and it is biased where counts are small"
             )
     promise = promise_of(settings.privacy)
+    # a pure mechanism has a delta only through its sampler; that of zCDP is where its epsilon is read off
+    error = max(each["delta"] for each in account["effective"]) if mechanism.framework == "pure" else 0.0
     stated = {
         "name": settings.name,
         "mechanism": mechanism.name,
@@ -128,7 +130,7 @@ def _statement(
         "plan_digest": release.digest,
         "facts_digest": table.facts_digest,
         "relation": {"unit": "record", "kind": "replace"},
-        "promise": promise.text_with(max(each["delta"] for each in account["effective"])),
+        "promise": promise.text_with(error),
         "charged": str(release.budget.amount),
         "framework": release.budget.framework,
         "condition": "given the public facts, which hold exactly and are not protected",

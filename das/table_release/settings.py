@@ -9,7 +9,7 @@ from pydantic import Field
 
 from das.errors import ConfigError, Problem
 from das.plan.settings import Label
-from das.synthesis.settings import Exact, InputSection, Section, read_sections
+from das.synthesis.settings import Delta, Exact, InputSection, Section, read_sections
 from geography.problem_list import nearest
 
 __all__ = ["MECHANISM_NAMES", "BoundSection", "InvariantSection", "SecretSection", "TableSettings", "read_settings"]
@@ -30,7 +30,7 @@ class PrivacySection(Section):
 
     rho: Exact | None = None
     epsilon: Exact | None = None
-    delta: Exact | None = None
+    delta: Delta | None = None
     adjacency: int | None = Field(default=None, ge=1)
 
 

@@ -57,7 +57,15 @@ def test_the_page_is_private_and_shows_both_releases_and_a_map(folder: Path, fou
     assert found["page"] == str(page)
     assert stat.S_IMODE(page.stat().st_mode) == 0o600
     text = page.read_text(encoding="utf-8")
-    for words in ("Side by side", "sharing (sharing)", "On the map", "made up", "Health of the solver", "region"):
+    for words in (
+        "Side by side",
+        "American Indian counts of 5",
+        "sharing (sharing)",
+        "On the map",
+        "made up",
+        "Health of the solver",
+        "region",
+    ):
         assert words in text
     assert "<script" not in text
     assert list((folder / "none/release").rglob("accuracy*")) == []
@@ -129,6 +137,7 @@ def test_geometries_that_do_not_join_are_counted_and_named(folder: Path, tmp_pat
     path = geojson(tmp_path / "villages.geojson", ["N11", "N12", "X1", "X2"])
     found = evaluate_and_report([folder / "none"], html=tmp_path / "page.html", geometries=path)
     assert found["map"].startswith("2 geometries are of no village of this release (X1, X2); 7 of its places have no")
+    assert "have no geometry (" in found["map"]
     assert (tmp_path / "page.html").read_text().count('class="land ') == 2
     with pytest.raises(UsageError, match=r"none of its 1 geometries \(X1\) is of a place"):
         join_shapes(read_shapes(geojson(tmp_path / "a.geojson", ["X1"])), {"village": ["N11"]}, "a.geojson")

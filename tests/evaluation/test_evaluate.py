@@ -248,3 +248,20 @@ def test_levels_in_several_parts_are_read_as_one(input_folder, evaluation, tmp_p
     for before, after in zip(evaluation["levels"], again["levels"], strict=True):
         assert [after.pop(name) for name in PARTS] == [before[name] for name in PARTS]
         assert after == pytest.approx({name: before[name] for name in after})
+
+
+@pytest.mark.parametrize(("places", "shown"), [(24, False), (1000, True)])
+def test_b_by_size_is_shown_where_sizes_have_windows_of_their_own(places: int, shown: bool) -> None:
+    part = {
+        "bin": "0",
+        "cells": 8,
+        "bias": 2.25,
+        "mae": 2.25,
+        "mape": None,
+        "jason_b": -0.02,
+        "p90_absolute_error": 4.6,
+    }
+    row = {"level": "town", "query": "total", "cells": places, "bias": 0.0, "mae": 1.0, "rmse": 1.0, "mape": None}
+    text = evaluation_text({"release": "r", "levels": [row | {"bins": [part]}], "prior_effect": "Enclaves lose."})
+    assert ("-0.02" in text) == shown
+    assert text.endswith("Prior\n\nEnclaves lose.")

@@ -22,7 +22,7 @@ def test_priors_move_counts_alone(town: World, tmp_path: Path) -> None:
     config = write_demo(tmp_path / "sharing", blocks=60, people=800)
     config.write_text(f'{config.read_text()}\n[estimate]\nprior = "sharing"\n')
     plan = load(config)
-    assert "2 people in one block lose 0.49" in plan.explain()
+    assert "2 people in one block lose 0.48" in plan.explain()
     assert "prior:" not in town.plan.explain()
     find_runner().run(plan, tmp_path / "sharing", upto="estimate", testing_key="town")
     shared = tmp_path / "sharing" / "release"

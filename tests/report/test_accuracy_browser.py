@@ -62,6 +62,7 @@ def evaluation(*, data: str, prior: str = "none") -> dict[str, Any]:
             "plan_digest": 64 * "a",
             "data": data,
             "estimate": {"method": "nonnegative-l2", "information": "full", "prior": prior},
+            **({"prior_effect": "Enclaves lose."} if prior == "sharing" else {}),
             "privacy": {
                 "nominal_epsilon": 2.0,
                 "effective": [{"policy": "semi", "epsilon": 3.5, "status": "proved"}],

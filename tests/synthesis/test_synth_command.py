@@ -58,6 +58,7 @@ def test_the_example_of_the_page(config: Path, tmp_path: Path) -> None:
     assert Fraction(stated["spent"]["total"]) <= Fraction(1, 2)
     assert sum(Fraction(step["cost"]) for step in stated["spent"]["steps"]) == Fraction(stated["spent"]["total"])
     assert "condition" in stated
+    assert stated["several_records"].endswith("k^2 rho")
     ledger = Ledger.open(tmp_path / "ledger.sqlite")
     assert ledger.spent("town") == Fraction(1, 2)
     assert [entry.kind for entry in ledger.entries("town")][-2:] == ["reserve", "commit"]
@@ -86,6 +87,32 @@ def test_methods_of_pure_epsilon(config: Path, tmp_path: Path, method: str) -> N
     assert found["spent"]["total"] == "2"
     assert found["status"].startswith("a test")
     assert found["spent"]["delta"] == ("1/100000" if method == "stability" else "0")
+
+
+@pytest.mark.parametrize(
+    ("method", "epsilon", "match"),
+    [
+        ("exponential", "1/1000", "larger than the 600 records"),
+        ("histogram", "1/10000000", "rows"),
+        ("stability", "1/100", "there are 600"),
+    ],
+)
+def test_noise_beyond_the_records_is_refused_before_anything_is_spent(
+    config: Path, tmp_path: Path, method: str, epsilon: str, match: str
+) -> None:
+    text = re.sub(r"\[\[invariant\]\].*", "", config.read_text(), flags=re.DOTALL)
+    config.write_text(text.replace('rho = "1/2" ', f'epsilon = "{epsilon}" '))
+    with pytest.raises(BudgetError, match=match):
+        release_synthetic(method, config, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "ledger.sqlite").exists()
+
+
+def test_the_screen_shows_the_delta_of_stability(config: Path, tmp_path: Path) -> None:
+    text = re.sub(r"\[\[zero\]\].*", "", config.read_text(), flags=re.DOTALL)
+    config.write_text(text.replace('rho = "1/2" ', 'epsilon = "2"\ndelta = "1/100000" '))
+    ran = CliRunner().invoke(cli.das, ["synth", "stability", str(config), "--out", str(tmp_path / "out")])
+    assert "privacy: epsilon 2 at delta 1/100000 (replace), proved" in ran.output
 
 
 def test_labels_may_be_inferred_for_stability_alone(config: Path, tmp_path: Path) -> None:
@@ -133,6 +160,11 @@ def test_numbers_by_the_gaussian(config: Path, tmp_path: Path) -> None:
         (InputError, "has no column", [("sex = [", "gender = ["), ('columns = ["sex"]', 'columns = ["gender"]')]),
         (InputError, "no such file", [("people.csv", "persons.csv")]),
         (BudgetError, "choose blindly", [('rho = "1/2"', 'rho = "1/1000000000000"')]),
+        (ConfigError, "triples: is below 0", [("triples = 1", "triples = -1")]),
+        (ConfigError, "strictly between 0 and 1", [("triples = 1", 'triples_share = "3/2"')]),
+        (ConfigError, "label twice", [('sex = ["f", "m"]', 'sex = ["f", "m", "m"]')]),
+        (ConfigError, "another total", [("[options]", "[output]\nrows = 100\n[options]")]),
+        (ConfigError, "less than 1", [('rho = "1/2"', 'epsilon = "1"\ndelta = "2"')]),
     ],
 )
 def test_mistakes_are_named_and_nothing_is_spent(
@@ -152,6 +184,9 @@ def test_folders_and_names_are_checked_first(config: Path, tmp_path: Path) -> No
     (tmp_path / "full" / "file").touch()
     with pytest.raises(UsageError, match="not an empty folder"):
         release_synthetic("pairs", config, tmp_path / "full")
+    with pytest.raises(UsageError, match="cannot be made"):
+        release_synthetic("pairs", config, tmp_path / "full" / "file" / "out")
+    assert not (tmp_path / "ledger.sqlite").exists()
 
 
 def test_a_testing_key_for_confidential_data_needs_a_word(config: Path, tmp_path: Path) -> None:

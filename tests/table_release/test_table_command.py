@@ -78,6 +78,7 @@ def test_a_release_keeps_its_margins_and_is_charged(name: str, config: Path, tmp
     assert [each["policy"] for each in stated["effective"]] == ["semi", "irreducible"]
     assert stated["adjacency"]["a"] == 3
     assert stated["status"] == "proved"
+    assert ("at delta" in stated["promise"]) == (name == "conditioning")  # its sampler's error, never left out
     assert verify_release(ReleaseFolder(out / "release")) == []
     lines = (out / "release" / "table.csv").read_text().splitlines()
     assert lines[0] == "sex,age,count,nonnegative"
@@ -191,6 +192,7 @@ after = { sex = "m", age = "65+" }
         ('name = "k-norm"', 'name = "magic"', ConfigError, "mechanism.name"),
         ('epsilon = "1" ', "epsilon = 0.5 ", ConfigError, "privacy.epsilon"),
         ('epsilon = "1" ', 'epsilon = "1"\nrho = "1" ', ConfigError, "a budget is rho"),
+        ('epsilon = "1" ', 'epsilon = "1"\ndelta = "2" ', ConfigError, "less than 1"),
         ("nonnegative = true", "nonegative = true", ConfigError, "nonnegative"),
         ('columns = ["sex"]', 'columns = ["sexx"]', ConfigError, "not a column"),
         ('after = { sex = "m"', 'after = { sex = "x"', ConfigError, "not a label"),

@@ -331,7 +331,8 @@ def _require_within(tuned: Strategy, trial: Trial) -> None:
             continue
         nearest = target.met_by(deviation, trial.true[at])
         shown = f"{100 * nearest:.1f} %" if target.settings.share is not None else f"{nearest:.3g}"
-        reason = f"not within {currency} = {most}: all targets together need about {float(plan.budget):.3g}"
+        needed = f"about {float(plan.budget):.3g}" if plan.budget < MOST else "more than is ever tried"
+        reason = f"not within {currency} = {most}: all targets together need {needed}"
         remedy = f"nearest with these shares and {currency} = {most}: {shown}; relax it, raise the limit, {tried}"
         problems.append(Problem(f"target {target.name!r}", reason, remedy))
     raise InfeasibleError(problems)

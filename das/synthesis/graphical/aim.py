@@ -18,7 +18,7 @@ from das.synthesis.curator import Curator
 from das.synthesis.domain import Constraints
 from das.synthesis.graphical.fit import FitOptions, check_size, fit, tree_of
 from das.synthesis.graphical.model import GraphicalModel
-from das.synthesis.shares import require_selection, settle_total
+from das.synthesis.shares import check_options, require_selection, settle_total
 
 __all__ = ["AimOptions", "fit_aim"]
 
@@ -46,6 +46,9 @@ class AimOptions:
     measuring: Fraction = Fraction(9, 10)
     cells: int = 10_000_000
     fitting: FitOptions = field(default_factory=FitOptions)
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
 
 def fit_aim(

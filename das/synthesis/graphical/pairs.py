@@ -18,7 +18,7 @@ from das.synthesis.curator import Curator, Measurement
 from das.synthesis.domain import Constraints, Domain
 from das.synthesis.graphical.fit import FitOptions, check_size, fit, tree_of
 from das.synthesis.graphical.model import GraphicalModel
-from das.synthesis.shares import proportional, require_selection, settle_total
+from das.synthesis.shares import check_options, proportional, require_selection, settle_total
 
 __all__ = ["PairsOptions", "fit_pairs", "possible_cells"]
 
@@ -43,6 +43,9 @@ class PairsOptions:
     triples_share: Fraction = Fraction(1, 5)
     selection_share: Fraction = Fraction(3, 20)
     fitting: FitOptions = field(default_factory=FitOptions)
+
+    def __post_init__(self) -> None:
+        check_options(self, may_be_zero=("triples",))
 
 
 def fit_pairs(

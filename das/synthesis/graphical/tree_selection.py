@@ -22,7 +22,7 @@ from das.synthesis.domain import Constraints
 from das.synthesis.graphical.fit import FitOptions, check_size, fit, tree_of
 from das.synthesis.graphical.model import GraphicalModel
 from das.synthesis.graphical.pairs import measure_together, possible_cells
-from das.synthesis.shares import require_selection, settle_total
+from das.synthesis.shares import check_options, require_selection, settle_total
 
 __all__ = ["BayesNetOptions", "MstOptions", "fit_bayes_net", "fit_mst"]
 
@@ -41,6 +41,9 @@ class BayesNetOptions:
     parents: int = 2
     selection_share: Fraction = Fraction(3, 10)
     fitting: FitOptions = field(default_factory=FitOptions)
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
 
 def fit_mst(
