@@ -7,6 +7,7 @@ They run in a process of their own, which the kernel keeps from every confidenti
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -131,7 +132,10 @@ class PublicStages(StageRunner):
                 _ = pipeline | sweep
 
             shards = work.all_shards()
-            self.execute("estimate", (counts.partial,), build, shards=2 * len(shards))
+            steps = work.steps("estimate") | work.steps("write")
+            if work.full:  # nothing is sent up from the top
+                steps |= work.steps("pool", self.plan.levels[1:])
+            self.execute("estimate", (counts.partial,), build, steps, shards=len(shards))
             require_written([shard.path(counts.partial) for shard in shards])
             if estimates:
                 require_written([shard.path(estimates.partial) for shard in shards])
@@ -191,7 +195,9 @@ class PublicStages(StageRunner):
                     spread = pipeline | name >> beam.Create(work) | f"spread {name}" >> beam.Reshuffle()
                     _ = spread | f"write {name}" >> beam.ParDo(step)
 
-            self.execute("publish", (tables.partial, microdata.partial), build, shards=len(tasks) + len(leaves))
+            steps = {**Counter(f"table of {task.place}" for task in tasks), "records": len(leaves)}
+            partials = tables.partial, microdata.partial
+            self.execute("publish", partials, build, steps, shards=len(tasks) + len(leaves))
             files = [task.file_name(self.plan) for task in tasks]
             areas_here = areas_of(self.plan, tabulating.spine)
             files += [
@@ -229,7 +235,8 @@ class PublicStages(StageRunner):
             def build(pipeline: beam.Pipeline) -> None:
                 _ = pipeline | VerifyRelease(work, release, files, shards)
 
-            self.execute("report", (staging.partial,), build, shards=len(files) + len(shards))
+            steps = {**Counter(f"verify {run.level}" for run in shards), "hash files": len(files)}
+            self.execute("report", (staging.partial,), build, steps, shards=len(work.all_shards()))
             hashed = hashed_files(staging.partial, len(files))
             require_as_committed(plan, release, hashed)
             wall = weakest([self.wall, *map(_wall_of, (release.counts, release.tables))])
