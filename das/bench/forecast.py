@@ -5,7 +5,8 @@ is a constant plus an amount per geounit of that level; that of all other steps,
 amount per block. Disk is by folder: measurements and linear estimates grow with the noisy numbers, geounits times
 numbers a geounit, records with people, tables with their cells, counts and facts with geounits; tables of intervals
 that would be too long are left out, as a run leaves them out. The spine, which a worker may hold, is in proportion to
-the geounits. With n workers a step takes its work divided by n, or by its number of pieces where
+the geounits. Memory is a constant plus an amount per block in each stage; tables are held some rows at a time, so what
+they need stops growing. With n workers a step takes its work divided by n, or by its number of pieces where
 those are fewer; steps that wait for one another follow one another. The driver's work is done by the driver alone.
 """
 
@@ -37,12 +38,15 @@ NATION = 5_900_000
 """Inhabited blocks of the United States."""
 
 BLOCKS_PER_STATE = NATION / 51
-CALIBRATION = (2_000, 6_000)
+CALIBRATION = (2_000, 12_000)
 """Blocks of the states that are run for a forecast: in smaller ones constants hide what grows."""
 WARM_UP = 100
 """Blocks of one that is run before them: what has to be compiled is compiled then."""
 INDEPENDENT = ("measure", "publish")
 """Stages whose steps need not wait for one another."""
+
+TABLES, ROWS_HELD = "publish", 100_000
+"""The stage that writes tables, and how many rows of one it holds at a time."""
 
 SPINE_BYTES = 4 * 15 + 8 + 1 + 8 + 8
 """Bytes of a geounit in the arrays of a spine: a geocode of 15 characters, parent, flag, order, first child."""
@@ -126,7 +130,7 @@ class Projection:
         lines += [
             "",
             f"cost      {self.cpu_hours:,.1f} CPU hours, {self.worker_hours:,.1f} worker hours",
-            f"memory    {self.worker_gb:.1f} GB a worker, whatever the size; {self.in_memory_gb:.1f} GB in one process",
+            f"memory    {self.worker_gb:.1f} GB a worker; {self.in_memory_gb:.1f} GB in one process that does all",
             f"spine     {self.spine_gb:.2g} GB in each process that holds all of it",
             f"disk      {self.disk_gb:,.3g} GB of release, for {self.numbers:,} noisy numbers: "
             + ", ".join(f"{kind} {gb:,.2g}" for kind, gb in self.disk.items() if gb),
@@ -176,7 +180,10 @@ def project(plan: Plan, runs: Sequence[Run], *, blocks: int = NATION, workers: i
                     per_unit[level] += 1000 * work / geounits[level]
         driver = _Line.through([(run["blocks"], _beside_steps(run["details"][stage])) for run in runs])
         stages.append(_cost(stage, took, driver.at(blocks), workers))
-    peaks = [_Line.through([(run["blocks"], run["details"][s]["peak_gb"]) for run in runs]) for s in largest["details"]]
+    peaks = {
+        stage: _Line.through([(_held(stage, run["blocks"]), run["details"][stage]["peak_gb"]) for run in runs])
+        for stage in largest["details"]
+    }
     amount = sum(geounits[level] * numbers[level] for level in plan.levels)
     disk = _disk(plan, runs, geounits, blocks)
     return Projection(
@@ -185,8 +192,10 @@ def project(plan: Plan, runs: Sequence[Run], *, blocks: int = NATION, workers: i
         stages=tuple(stages),
         geounits=geounits,
         milliseconds_per_geounit=per_unit,
-        worker_gb=max(peak.fixed for peak in peaks),
-        in_memory_gb=max(peak.at(blocks) for peak in peaks),
+        worker_gb=max(
+            peak.at(_held(stage, blocks)) if stage == TABLES else peak.fixed for stage, peak in peaks.items()
+        ),
+        in_memory_gb=max(peak.at(_held(stage, blocks)) for stage, peak in peaks.items()),
         disk_gb=sum(disk.values()),
         disk=disk,
         numbers=amount,
@@ -194,6 +203,11 @@ def project(plan: Plan, runs: Sequence[Run], *, blocks: int = NATION, workers: i
         measured=tuple((int(run["blocks"]), float(run["cpu_seconds"])) for run in runs),
         extrapolated=tuple(_assumptions(plan, largest, blocks, like, weight)),
     )
+
+
+def _held(stage: str, blocks: int) -> int:
+    """Blocks that the memory of a stage grows with: tables are written some rows at a time."""
+    return min(blocks, ROWS_HELD) if stage == TABLES else blocks
 
 
 def _disk(plan: Plan, runs: Sequence[Run], geounits: Mapping[str, int], blocks: int) -> dict[str, float]:

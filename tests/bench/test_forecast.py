@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from das import cli
 from das.bench.disk import amounts_of
-from das.bench.forecast import NATION, project, read_measured
+from das.bench.forecast import NATION, ROWS_HELD, project, read_measured
 from das.errors import UsageError
 from das.plan import presets
 from das.plan.load import load
 from das.plan.plan import numbers_per_unit
+from pipelines.stages.publish import ROWS_AT_ONCE
 
 PLAN = load(presets.folder() / "demo.toml")
 LEVELS = ("state", "county", "tract", "block_group", "block")
@@ -79,6 +80,14 @@ def test_a_straight_line_is_carried_on_exactly() -> None:
     # The generated state of that size has this many, more or less: how many depends on its seed.
     for level, real in zip(LEVELS, GEOUNITS[25_000], strict=True):
         assert found.geounits[level] == pytest.approx(real, rel=0.1)
+
+
+def test_tables_are_held_so_many_rows_at_a_time() -> None:
+    assert ROWS_HELD == ROWS_AT_ONCE
+    runs = [run | {"details": {"publish": run["details"]["estimate"]}} for run in RUNS]
+    found, larger = (project(PLAN, runs, blocks=blocks) for blocks in (ROWS_HELD, 50 * ROWS_HELD))
+    assert found.in_memory_gb == found.worker_gb == pytest.approx(0.6)
+    assert larger.in_memory_gb == larger.worker_gb == pytest.approx(0.6)
 
 
 @given(st.integers(10, 10**7), st.integers(1, 10**4))
