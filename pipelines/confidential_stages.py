@@ -77,7 +77,8 @@ class ConfidentialStages(StageRunner):
             def build(pipeline: beam.Pipeline) -> None:
                 _ = pipeline | "chunks" >> beam.Create(pieces) | beam.Reshuffle() | Tabulate(work)
 
-            self.execute("tabulate", (staging.partial,), build, shards=len(work.all_shards()))
+            steps = {"place records": len(pieces)} | work.steps("write")
+            self.execute("tabulate", (staging.partial,), build, steps, shards=len(work.all_shards()))
             staging.commit({"stage": "tabulate", "key": key, "inputs": prints, "how": digest_of(how)})
 
     def _read_areas_and_names(self, spine: Spine) -> None:
@@ -144,7 +145,7 @@ class ConfidentialStages(StageRunner):
         def build(pipeline: beam.Pipeline) -> None:
             _ = pipeline | "shards" >> beam.Create(work.all_shards()) | beam.Reshuffle() | beam.ParDo(step)
 
-        self.execute("measure", (work.partial,), build, shards=len(work.all_shards()))
+        self.execute("measure", (work.partial,), build, work.steps("measure"), shards=len(work.all_shards()))
 
     def _draw(self, work: WorkerContext, staging: Staging, kept: Path) -> None:
         """Draw conforming counts, in doubles where they prove the promised errors, and else in extended range.
@@ -168,7 +169,7 @@ class ConfidentialStages(StageRunner):
                 _ = pipeline | sweep
 
             try:
-                self.execute("measure", (work.partial,), build, len(work.all_shards()))
+                self.execute("measure", (work.partial,), build, work.steps("write"), shards=len(work.all_shards()))
                 return
             except WindowsTooNarrow:
                 write_atomically(narrow, b"")

@@ -7,6 +7,7 @@ They run in a process of their own, which the kernel keeps from every confidenti
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -20,9 +21,11 @@ from das.exact import digest_of
 from das.plan.geography import areas_of
 from das.plan.plan import Plan
 from das.release.estimates import LABELS, table_of_labels
-from das.release.finish import is_finished, write_statement
-from das.release.manifest import versions
+from das.release.finish import begin_statement, is_finished, require_as_committed, write_statement
+from das.release.manifest import names_of, versions
+from das.release.published_shards import PublishedShards
 from das.release.table_tasks import INTERVALS, table_tasks
+from das.release.verification import recorded_files, runs_of_files, runs_of_shards
 from das.runner import Progress, StageTime, Stopwatch
 from das.storage.files import sha256_file
 from das.storage.layout import ReleaseFolder
@@ -35,6 +38,7 @@ from pipelines.runners.preflight import beam_silenced
 from pipelines.stage_runner import PUBLIC, StageRunner, require_unchanged, require_written
 from pipelines.stages.estimate import DownSweep
 from pipelines.stages.publish import PublishRecords, PublishTable, join_records, write_area_members
+from pipelines.stages.verify import VerifyRelease, forget_hashes, hashed_files, verified_shards
 from pipelines.wall.confinement import KINDS, Confinement, Wall, weakest
 from pipelines.workers import process_pool
 from pipelines.workers.forking import ForkServer
@@ -128,7 +132,10 @@ class PublicStages(StageRunner):
                 _ = pipeline | sweep
 
             shards = work.all_shards()
-            self.execute("estimate", (counts.partial,), build, shards=2 * len(shards))
+            steps = work.steps("estimate") | work.steps("write")
+            if work.full:  # nothing is sent up from the top
+                steps |= work.steps("pool", self.plan.levels[1:])
+            self.execute("estimate", (counts.partial,), build, steps, shards=len(shards))
             require_written([shard.path(counts.partial) for shard in shards])
             if estimates:
                 require_written([shard.path(estimates.partial) for shard in shards])
@@ -188,7 +195,9 @@ class PublicStages(StageRunner):
                     spread = pipeline | name >> beam.Create(work) | f"spread {name}" >> beam.Reshuffle()
                     _ = spread | f"write {name}" >> beam.ParDo(step)
 
-            self.execute("publish", (tables.partial, microdata.partial), build, shards=len(tasks) + len(leaves))
+            steps = {**Counter(f"table of {task.place}" for task in tasks), "records": len(leaves)}
+            partials = tables.partial, microdata.partial
+            self.execute("publish", partials, build, steps, shards=len(tasks) + len(leaves))
             files = [task.file_name(self.plan) for task in tasks]
             areas_here = areas_of(self.plan, tabulating.spine)
             files += [
@@ -203,13 +212,42 @@ class PublicStages(StageRunner):
 
     def report(self) -> None:
         """Config, statement and manifest; a release that is complete and unchanged stays as it is."""
-        if not is_finished(self.plan, self.release):
-            if self.record is None:
-                raise ValueError("the statement needs the record of the run")
-            wall = weakest([self.wall, *map(_wall_of, (self.release.counts, self.release.tables))])
-            words = wall.to_json() | {"words": wall.words}
-            public = self.confinement.public
-            write_statement(self.plan, self.release, self.record, public_files=public, wall=words)
+        plan, release = self.plan, self.release
+        if is_finished(plan, release):
+            return
+        if self.record is None:
+            raise ValueError("the statement needs the record of the run")
+        begin_statement(release)
+        recorded = recorded_files(plan, release)
+        spine = release.facts / "spine.parquet"
+        if (
+            recorded.keys() - set(names_of(release))
+            or sha256_file(spine) != recorded[f"{release.facts.name}/{spine.name}"]
+        ):
+            require_as_committed(plan, release, {})
+        key = self._kept_key(digest_of({"verified": recorded, "plan": plan.digest}))
+        with Staging(release.path / "verified", key=key) as staging:  # it is never committed
+            work = WorkerContext.mapping(plan, spine, staging.partial)
+            published = PublishedShards(plan, release, work.spine)
+            files, shards = runs_of_files(release, recorded), runs_of_shards(published)
+            forget_hashes(staging.partial)
+
+            def build(pipeline: beam.Pipeline) -> None:
+                _ = pipeline | VerifyRelease(work, release, files, shards)
+
+            steps = {**Counter(f"verify {run.level}" for run in shards), "hash files": len(files)}
+            self.execute("report", (staging.partial,), build, steps, shards=len(work.all_shards()))
+            hashed = hashed_files(staging.partial, len(files))
+            require_as_committed(plan, release, hashed)
+            wall = weakest([self.wall, *map(_wall_of, (release.counts, release.tables))])
+            write_statement(
+                published,
+                self.record,
+                verified=verified_shards(staging.partial, len(shards)),
+                files=hashed,
+                public_files=self.confinement.public,
+                wall=wall.to_json() | {"words": wall.words},
+            )
 
 
 def _wall_of(folder: Path) -> Wall:

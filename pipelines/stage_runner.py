@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
@@ -36,16 +36,24 @@ class StageRunner:
         self.spent: dict[str, dict[str, Any]] = {}
 
     def execute(
-        self, stage: str, partials: tuple[Path, ...], build: Callable[[beam.Pipeline], None], shards: int
+        self,
+        stage: str,
+        partials: tuple[Path, ...],
+        build: Callable[[beam.Pipeline], None],
+        steps: Mapping[str, int],
+        shards: int,
     ) -> None:
-        """Run a pipeline that writes into partial folders; raise what its workers reported."""
+        """Run a pipeline that writes into partial folders; raise what its workers reported.
+
+        ``steps`` are the names of those steps whose elements show how far the stage is, and how many each will have.
+        """
         begun = perf_counter()
         runner, options = runner_and_options(self.options)
         pipeline = beam.Pipeline(runner=runner, options=options)
         build(pipeline)
         result: Any = None
         try:
-            with watch_progress(partials, shards, lambda done: self.progress(stage, done, shards)):
+            with watch_progress(partials, steps, shards, lambda done: self.progress(stage, done, shards)):
                 result = pipeline.run()
                 result.wait_until_finish()
         except KeyboardInterrupt:

@@ -7,17 +7,17 @@ The checks here find that (V0), cells whose counts are disclosed exactly (V1), a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import LinearConstraint, milp
 
 from das.accounting.small_table.dataspace import TableFacts
 from das.errors import ConfigError, InfeasibleError, Problem
 
-__all__ = ["Vacuity", "cell_ranges", "nested_vacuity", "table_vacuity"]
+__all__ = ["NestedTotals", "Vacuity", "cell_ranges", "table_vacuity"]
 
 
 MOST_RECORDS = 10**9
@@ -33,9 +33,9 @@ class Vacuity:
     vacuous : bool
         V0: only one histogram is left; report the data as determined by its invariants, never as epsilon 0.
     pinned : tuple of int
-        V1: cells (of a table) or classes (of nested totals) whose counts are fixed.
+        V1: cells whose counts are fixed.
     unprotected : tuple of int
-        V2: cells or classes in which nobody can be: that a record is not there is public.
+        V2: cells in which nobody can be: that a record is not there is public.
     coverage : Fraction
         V2: of the ordered pairs (is c, could be y) with c possible, the share in which y is possible too.
     """
@@ -114,28 +114,65 @@ def table_vacuity(facts: TableFacts) -> Vacuity:
     )
 
 
-def nested_vacuity(class_totals: Sequence[int], class_cells: Sequence[int]) -> Vacuity:
-    """Run V0 to V2 for nested totals: the public count and the number of cells of each class, no cell written out.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NestedTotals:
+    """V0 to V2 for nested totals, as sums over their classes: those of parts of the data add up.
 
-    A class is fixed when it has one cell or nobody; the data are determined when all classes are.
+    A class has a public count and a number of cells, of which none is written out. It is fixed when it has one cell or
+    nobody; the data are determined when all classes are.
+
+    Parameters
+    ----------
+    classes, pinned, unprotected : int
+        Classes, those whose counts are fixed (V1), and those in which nobody can be (V2).
+    possible, cells : int
+        Cells in which somebody can be, and all cells.
 
     Examples
     --------
-    >>> nested_vacuity([5, 0, 7], [2, 2, 1])
-    Vacuity(vacuous=False, pinned=(1, 2), unprotected=(1,), coverage=Fraction(1, 2))
+    >>> found = NestedTotals.of(np.array([5, 0, 7]), np.array([2, 2, 1]))
+    >>> found.vacuous, found.pinned, found.unprotected, found.coverage
+    (False, 2, 1, Fraction(1, 2))
     """
-    if any(total < 0 for total in class_totals) or any(cells < 1 for cells in class_cells):
-        raise ConfigError(Problem("classes", "a total is negative or a class has no cell", "correct the totals"))
-    pairs = list(zip(class_totals, class_cells, strict=True))
-    pinned = tuple(k for k, (total, cells) in enumerate(pairs) if total == 0 or cells == 1)
-    empty = tuple(k for k, (total, _) in enumerate(pairs) if total == 0)
-    possible = sum(cells for total, cells in pairs if total)
-    return Vacuity(
-        vacuous=len(pinned) == len(pairs),
-        pinned=pinned,
-        unprotected=empty,
-        coverage=_coverage(possible, sum(class_cells)),
-    )
+
+    classes: int = 0
+    pinned: int = 0
+    unprotected: int = 0
+    possible: int = 0
+    cells: int = 0
+
+    @classmethod
+    def of(cls, totals: NDArray[np.int64], cells: NDArray[np.int64]) -> NestedTotals:
+        """Sum over classes: the public count and the number of cells of each."""
+        if (totals < 0).any() or (cells < 1).any():
+            raise ConfigError(Problem("classes", "a total is negative or a class has no cell", "correct the totals"))
+        empty = totals == 0
+        return cls(
+            classes=len(totals),
+            pinned=int((empty | (cells == 1)).sum()),
+            unprotected=int(empty.sum()),
+            possible=int(cells[~empty].sum()),
+            cells=int(cells.sum()),
+        )
+
+    def __add__(self, other: NestedTotals) -> NestedTotals:
+        return NestedTotals(
+            classes=self.classes + other.classes,
+            pinned=self.pinned + other.pinned,
+            unprotected=self.unprotected + other.unprotected,
+            possible=self.possible + other.possible,
+            cells=self.cells + other.cells,
+        )
+
+    @property
+    def vacuous(self) -> bool:
+        """V0: whether only one histogram is left."""
+        return self.pinned == self.classes
+
+    @property
+    def coverage(self) -> Fraction:
+        """V2: of the ordered pairs (is c, could be y) with c possible, the share in which y is possible too."""
+        return _coverage(self.possible, self.cells)
 
 
 def _coverage(possible: int, cells: int) -> Fraction:

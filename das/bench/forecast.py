@@ -2,8 +2,11 @@
 
 Each step of a stage is measured in CPU seconds on states of two sizes or more. The cost of a step that works on a level
 is a constant plus an amount per geounit of that level; that of all other steps, and of the driver, a constant plus an
-amount per block. Disk is in proportion to the noisy numbers, geounits times numbers a geounit; the spine, which a
-worker may hold, to the geounits. With n workers a step takes its work divided by n, or by its number of pieces where
+amount per block. Disk is by folder: measurements and linear estimates grow with the noisy numbers, geounits times
+numbers a geounit, records with people, tables with their cells, counts and facts with geounits; tables of intervals
+that would be too long are left out, as a run leaves them out. The spine, which a worker may hold, is in proportion to
+the geounits. Memory is a constant plus an amount per block in each stage; tables are held some rows at a time, so what
+they need stops growing. With n workers a step takes its work divided by n, or by its number of pieces where
 those are fewer; steps that wait for one another follow one another. The driver's work is done by the driver alone.
 """
 
@@ -21,8 +24,11 @@ from typing import Any
 import numpy as np
 from scipy.optimize import nnls
 
+from das.bench.disk import amounts_of
 from das.demo.geography import BLOCKS_PER_GROUP, GROUPS_PER_TRACT, TRACTS_PER_COUNTY
 from das.errors import Problem, UsageError
+from das.plan import presets
+from das.plan.load import load
 from das.plan.plan import Plan, numbers_per_unit
 from das.storage.shards import NUMBERS_PER_SHARD
 
@@ -32,9 +38,15 @@ NATION = 5_900_000
 """Inhabited blocks of the United States."""
 
 BLOCKS_PER_STATE = NATION / 51
-CALIBRATION = (500, 2_000)
+CALIBRATION = (2_000, 12_000)
+"""Blocks of the states that are run for a forecast: in smaller ones constants hide what grows."""
+WARM_UP = 100
+"""Blocks of one that is run before them: what has to be compiled is compiled then."""
 INDEPENDENT = ("measure", "publish")
 """Stages whose steps need not wait for one another."""
+
+TABLES, ROWS_HELD = "publish", 100_000
+"""The stage that writes tables, and how many rows of one it holds at a time."""
 
 SPINE_BYTES = 4 * 15 + 8 + 1 + 8 + 8
 """Bytes of a geounit in the arrays of a spine: a geocode of 15 characters, parent, flag, order, first child."""
@@ -65,6 +77,7 @@ class Projection:
     worker_gb: float
     in_memory_gb: float
     disk_gb: float
+    disk: Mapping[str, float]
     numbers: int
     spine_gb: float
     measured: tuple[tuple[int, float], ...]
@@ -117,9 +130,10 @@ class Projection:
         lines += [
             "",
             f"cost      {self.cpu_hours:,.1f} CPU hours, {self.worker_hours:,.1f} worker hours",
-            f"memory    {self.worker_gb:.1f} GB a worker, whatever the size; {self.in_memory_gb:.1f} GB in one process",
+            f"memory    {self.worker_gb:.1f} GB a worker; {self.in_memory_gb:.1f} GB in one process that does all",
             f"spine     {self.spine_gb:.2g} GB in each process that holds all of it",
-            f"disk      {self.disk_gb:,.1f} GB of release, for {self.numbers:,} noisy numbers",
+            f"disk      {self.disk_gb:,.3g} GB of release, for {self.numbers:,} noisy numbers: "
+            + ", ".join(f"{kind} {gb:,.2g}" for kind, gb in self.disk.items() if gb),
             f"measured  {ran}",
             *(f"{'assumed' if not i else '':<10}{assumption}" for i, assumption in enumerate(self.extrapolated)),
         ]
@@ -166,23 +180,53 @@ def project(plan: Plan, runs: Sequence[Run], *, blocks: int = NATION, workers: i
                     per_unit[level] += 1000 * work / geounits[level]
         driver = _Line.through([(run["blocks"], _beside_steps(run["details"][stage])) for run in runs])
         stages.append(_cost(stage, took, driver.at(blocks), workers))
-    peaks = [_Line.through([(run["blocks"], run["details"][s]["peak_gb"]) for run in runs]) for s in largest["details"]]
+    peaks = {
+        stage: _Line.through([(_held(stage, run["blocks"]), run["details"][stage]["peak_gb"]) for run in runs])
+        for stage in largest["details"]
+    }
     amount = sum(geounits[level] * numbers[level] for level in plan.levels)
-    disk = _Line.through([(_numbers(run), run["disk_gb"]) for run in runs])
+    disk = _disk(plan, runs, geounits, blocks)
     return Projection(
         blocks=blocks,
         workers=workers,
         stages=tuple(stages),
         geounits=geounits,
         milliseconds_per_geounit=per_unit,
-        worker_gb=max(peak.fixed for peak in peaks),
-        in_memory_gb=max(peak.at(blocks) for peak in peaks),
-        disk_gb=disk.at(amount),
+        worker_gb=max(
+            peak.at(_held(stage, blocks)) if stage == TABLES else peak.fixed for stage, peak in peaks.items()
+        ),
+        in_memory_gb=max(peak.at(_held(stage, blocks)) for stage, peak in peaks.items()),
+        disk_gb=sum(disk.values()),
+        disk=disk,
         numbers=amount,
         spine_gb=SPINE_BYTES * sum(geounits.values()) / 1e9,
         measured=tuple((int(run["blocks"]), float(run["cpu_seconds"])) for run in runs),
         extrapolated=tuple(_assumptions(plan, largest, blocks, like, weight)),
     )
+
+
+def _held(stage: str, blocks: int) -> int:
+    """Blocks that the memory of a stage grows with: tables are written some rows at a time."""
+    return min(blocks, ROWS_HELD) if stage == TABLES else blocks
+
+
+def _disk(plan: Plan, runs: Sequence[Run], geounits: Mapping[str, int], blocks: int) -> dict[str, float]:
+    """GB of each kind of file; of areas of a kind that was not measured there are as many as of the most frequent."""
+    ran = load(presets.folder() / "demo.toml")
+    spread = {name: _Line.through([(run["blocks"], run["areas"][name]) for run in runs]) for name in runs[0]["areas"]}
+    most = max((line.at(blocks) for line in spread.values()), default=0.0)
+    areas = {
+        area.name: spread[area.name].at(blocks) if area.name in spread else most
+        for area in plan.settings.geography.areas
+    }
+    people = blocks * max(run["people"] / run["blocks"] for run in runs)
+    wanted = amounts_of(plan, geounits, areas, people)
+    known = [amounts_of(ran, run["geounits"], run["areas"], run["people"]) for run in runs]
+    lines = {
+        kind: _Line.through([(of[kind], run["disk"][kind] / 1e9) for of, run in zip(known, runs, strict=True)])
+        for kind in wanted
+    }
+    return {kind: lines[kind].at(amount) if amount else 0.0 for kind, amount in wanted.items()}
 
 
 def _cost(stage: str, took: Sequence[tuple[float, int]], driver: float, workers: int) -> StageCost:
@@ -214,11 +258,6 @@ class _Line:
         weight = 1.0 / np.maximum(took, 1e-3)
         (fixed, each), _ = nnls(np.column_stack([weight, weight * size]), weight * took)
         return cls(float(fixed), float(each))
-
-
-def _numbers(run: Run) -> int:
-    """Noisy numbers of a measured run."""
-    return sum(units * run["numbers_per_geounit"][level] for level, units in run["geounits"].items())
 
 
 def _beside_steps(detail: Mapping[str, Any]) -> float:
@@ -271,10 +310,10 @@ def _assumptions(
 
 
 def measure_states(sizes: Sequence[int] = CALIBRATION) -> list[dict[str, Any]]:
-    """Run generated states, each in a new process, as a release is."""
+    """Run generated states, each in a new process, as a release is; a tiny one comes first and does not count."""
     program = "from das.cli import main; main()"
     found = []
-    for blocks in sizes:
+    for blocks in (WARM_UP, *sizes):
         command = [sys.executable, "-c", program, "bench", "state", "--json", "--blocks", str(blocks)]
         ended = subprocess.run(command, capture_output=True, check=False)
         if ended.returncode:
@@ -283,7 +322,7 @@ def measure_states(sizes: Sequence[int] = CALIBRATION) -> list[dict[str, Any]]:
                 Problem("das bench state", lines[-1] if lines else "failed", "run it by itself to see why")
             )
         found.append(json.loads(ended.stdout))
-    return found
+    return found[1:]
 
 
 def read_measured(path: Path) -> dict[str, Any]:
@@ -292,7 +331,10 @@ def read_measured(path: Path) -> dict[str, Any]:
         run = json.loads(path.read_bytes())
     except ValueError:
         run = None
-    if not isinstance(run, dict) or not {"blocks", "geounits", "details", "numbers_per_geounit"} <= run.keys():
+    if (
+        not isinstance(run, dict)
+        or not {"blocks", "geounits", "areas", "details", "disk", "numbers_per_geounit"} <= run.keys()
+    ):
         raise UsageError(Problem(str(path), "is not what `das bench state --json` prints", "measure it again"))
     if run["options"]:
         raise UsageError(Problem(str(path), "was measured with BEAM OPTIONS", "measure in one process, without any"))

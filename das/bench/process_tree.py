@@ -10,6 +10,7 @@ import os
 import threading
 from contextlib import suppress
 from pathlib import Path
+from time import thread_time
 from types import TracebackType
 from typing import Self
 
@@ -40,7 +41,7 @@ class ProcessTree:
     def __init__(self, *, followed: bool = False) -> None:
         self._root = os.getpid()
         self._cpu: dict[tuple[int, int], int] = {}  # ticks by process and time of its start: numbers are used again
-        self._peak = 0
+        self._peak, self._following = 0, 0.0
         self._lock, self._ended = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._follow, daemon=True) if followed else None
 
@@ -60,9 +61,9 @@ class ProcessTree:
             self._thread.join()
 
     def cpu_seconds(self) -> float:
-        """CPU time that all of them have used since the beginning."""
+        """CPU time that all of them have used since the beginning; what following them took does not count."""
         self._look()
-        return (sum(self._cpu.values()) - self._before) / _TICK
+        return (sum(self._cpu.values()) - self._before) / _TICK - self._following
 
     def take_peak_bytes(self) -> int:
         """Largest resident memory that any one of them has had since this was last asked."""
@@ -77,6 +78,7 @@ class ProcessTree:
     def _follow(self) -> None:
         while not self._ended.wait(EVERY_SECONDS):
             self._look()
+            self._following = thread_time()
 
     def _look(self) -> None:
         with self._lock:

@@ -14,8 +14,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from das.bench.disk import bytes_below, bytes_by_kind
 from das.bench.process_tree import ProcessTree
 from das.demo.starter import write_demo
+from das.plan.geography import areas_of
 from das.plan.load import load
 from das.plan.plan import Plan, numbers_per_unit
 from das.runner import StageTime, find_runner
@@ -72,8 +74,10 @@ def measured_run(plan: Plan, out: Path, options: Sequence[str], testing_key: str
         "families": {level: len(families(spine, level)) - 1 for level in spine.levels},
         "numbers_per_geounit": {level: numbers_per_unit(plan.at(level)) for level in spine.levels},
         "cpu_seconds": sum(stage["cpu_seconds"] for stage in recorder.stages.values()),
-        "disk_gb": _bytes_below(release.path) / GB,
-        "confidential_gb": _bytes_below(Layout(out).confidential.path) / GB,
+        "disk_gb": bytes_below(release.path) / GB,
+        "disk": bytes_by_kind(release),
+        "areas": {name: len(areas.codes) for name, areas in areas_of(plan, spine).items()},
+        "confidential_gb": bytes_below(Layout(out).confidential.path) / GB,
         "details": recorder.stages,
         "options": list(options),
         "workers": recorder.workers,
@@ -81,10 +85,6 @@ def measured_run(plan: Plan, out: Path, options: Sequence[str], testing_key: str
         "cores": os.cpu_count(),
         "load_before": load_before,
     }
-
-
-def _bytes_below(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _workers(options: Sequence[str]) -> int:

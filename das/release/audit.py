@@ -1,154 +1,186 @@
-"""Read back the noise that published files state, and count the cells that public facts determine."""
+"""Read back the noise that published files state, and count what public facts determine: shard by shard."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from das.accounting.events import Event, NotSupported
-from das.accounting.hierarchy import HierarchicalPlan, finest_invariant
-from das.accounting.vacuity import nested_vacuity
+from das.accounting.events import Event
+from das.accounting.hierarchy import finest_invariant
+from das.accounting.vacuity import NestedTotals
 from das.errors import BudgetError, Problem
-from das.facts.fact import Fact
-from das.facts.file import read_facts
 from das.noise.mechanisms import MECHANISMS, mechanism_of
-from das.plan.plan import Plan, numbers_per_unit
+from das.plan.plan import Plan
+from das.release.published_shards import PublishedShards
 from das.schema.query import Query, parse_query
 from das.storage.counts import stated_noise
 from das.storage.layout import ReleaseFolder
-from das.storage.shards import shards_of
-from geography import Spine
+from das.storage.shards import Shard
 
-__all__ = ["facts_at", "known_cells", "measured_events", "vacuity_of"]
+__all__ = ["KnownCells", "Stated", "classes_in", "events_of", "known_cells_in", "measured_events", "stated_in"]
+
+Stated = tuple[str, ...]
+"""Level, query, column and parameter of a measurement, as a file states them."""
 
 
 def measured_events(plan: Plan, release: ReleaseFolder) -> list[Event]:
-    """List each (level, query) with the exact noise parameter that its file states."""
-    stated = _STATED[plan.mechanism_stage.folder]
-    return [
-        mechanism_of(column, value).event(*measured)
-        for level in plan.levels
-        for *measured, column, value in stated(level, release.mechanism(plan) / f"{level}.parquet")
-    ]
+    """List each (level, query) with the exact noise parameter that its files state; reads one file at a time."""
+
+    def stated() -> Iterable[Stated]:
+        for level in plan.levels:
+            path = release.mechanism(plan) / f"{level}.parquet"
+            for file in [path] if path.is_file() else sorted(path.iterdir()):
+                yield from stated_in(plan, level, file)
+
+    return events_of(stated())
 
 
-def _stated_by_column(level: str, path: Path) -> list[list[str]]:
+def events_of(stated: Iterable[Stated]) -> list[Event]:
+    """The events that files state, each once; shards that differ are all listed."""
+    return [mechanism_of(column, value).event(*measured) for *measured, column, value in dict.fromkeys(stated)]
+
+
+def stated_in(plan: Plan, level: str, file: Path) -> list[Stated]:
+    """What noise one file of the mechanism states."""
+    return _STATED[plan.mechanism_stage.folder](level, file)
+
+
+def _stated_by_column(level: str, file: Path) -> list[Stated]:
     """Level, query, column and parameter of each query, as the rows of a measurement file state them."""
-    rows: dict[tuple[str, ...], None] = {}
-    for file in [path] if path.is_file() else sorted(path.iterdir()):
-        columns = [name for name in pq.read_schema(file).names if name in MECHANISMS]
-        if len(columns) != 1:
-            reason = f"states {' and '.join(columns) or 'no parameter'} of a known mechanism, and must state one"
-            raise BudgetError(Problem(path.name, reason, "do not publish; find out what ran"))
-        stated = pq.read_table(file, columns=["query", *columns])  # one shard at a time, and of it what differs
-        for found in stated.group_by(stated.column_names, use_threads=False).aggregate([]).to_pylist():
-            rows[columns[0], found["query"], found[columns[0]]] = None
-    return [[level, query, column, parameter] for column, query, parameter in rows]
+    columns = [name for name in pq.read_schema(file).names if name in MECHANISMS]
+    if len(columns) != 1:
+        reason = f"states {' and '.join(columns) or 'no parameter'} of a known mechanism, and must state one"
+        raise BudgetError(Problem(f"{level}.parquet", reason, "do not publish; find out what ran"))
+    stated = pq.read_table(file, columns=["query", *columns], read_dictionary=["query", *columns])
+    distinct = stated.group_by(stated.column_names, use_threads=False).aggregate([]).to_pylist()
+    return [(level, found["query"], columns[0], found[columns[0]]) for found in distinct]
 
 
-_STATED: dict[str, Callable[[str, Path], list[list[str]]]] = {
+_STATED: dict[str, Callable[[str, Path], list[Stated]]] = {
     "measurements": _stated_by_column,
-    "counts": lambda level, path: stated_noise(path),
+    "counts": lambda level, file: [tuple(noise) for noise in stated_noise(file)],
 }
 """How the files of a mechanism's folder state their noise."""
 
 
-def vacuity_of(plan: Plan, whole: HierarchicalPlan, spine: Spine, release: ReleaseFolder) -> dict[str, Any]:
-    """Say whether exact facts determine the data, and how many classes of people have nobody to be confused with.
+def classes_in(published: PublishedShards, shard: Shard) -> NestedTotals:
+    """Classes of people in a shard of the finest invariant's level; none in a shard of another.
 
     A class is one answer of the finest invariant in one geounit. It holds as many cells as the geounit has leaves,
     times the attribute cells of the answer; with a single cell, or with nobody, it is disclosed exactly.
     """
-    finest = finest_invariant(whole)
-    if finest is None:
-        return {"vacuous": False, "unprotected_secrets": []}
-    if isinstance(finest, NotSupported):
-        return {"vacuous": False, "unprotected_secrets": ["not supported: " + finest.reason]}
-    level, name = finest
-    query = parse_query(plan.schema, name)
-    totals = [
-        fact.values
-        for shard in shards_of(spine, level, numbers_per_unit(plan.at(level)))
-        for fact in read_facts(plan, shard.path(release.facts))
-        if fact.query.name == name and fact.sign == "="
-    ]
-    leaves = np.diff(spine.leaf_ranges(level))
-    per_answer = np.bincount(query.index[plan.schema.possible], minlength=query.size)
-    cells = np.outer(leaves, per_answer).reshape(-1)
-    counts = np.concatenate(totals).reshape(-1)
-    reachable = cells > 0
-    found = nested_vacuity(counts[reachable].tolist(), cells[reachable].tolist())
-    secrets = [f"being counted in {len(found.unprotected)} of {reachable.sum()} classes: nobody is there, publicly"]
-    return {
-        "vacuous": found.vacuous,
-        "coverage": float(found.coverage),
-        "unprotected_secrets": secrets if found.unprotected else [],
-    }
+    finest = finest_invariant(published.whole)
+    if not isinstance(finest, tuple) or finest[0] != shard.level:
+        return NestedTotals()
+    query = parse_query(published.plan.schema, finest[1])
+    per_answer = np.bincount(query.index[published.plan.schema.possible], minlength=query.size)
+    cells = np.outer(published.leaves(shard.level, shard.start, shard.stop), per_answer).reshape(-1)
+    totals = _exact(published, finest, shard.start, shard.stop).reshape(-1)
+    return NestedTotals.of(totals[cells > 0], cells[cells > 0])
 
 
-def known_cells(plan: Plan, whole: HierarchicalPlan, spine: Spine, release: ReleaseFolder) -> dict[str, int]:
-    """Count the cells of leaves whose counts readers know: by definition, or from the public facts.
+def _exact(published: PublishedShards, finest: tuple[str, str], start: int, stop: int) -> NDArray[np.int64]:
+    """Public answers of the finest invariant."""
+    facts = published.facts_within(finest[0], start, stop)
+    return next(fact.values for fact in facts if fact.query.name == finest[1] and fact.sign == "=")
 
-    Returns
-    -------
-    dict
-        ``of``: all cells; ``structural``: structural zeros; ``empty``: other cells that a published zero empties, an
-        exact one or an upper bound, at the leaf or above it; ``exact``: the only cell that is left of a published total
-        that is not zero.
+
+Parted = tuple[int, tuple[int, ...], tuple[int, ...]]
+"""A geounit of the finest invariant's level, the cells that are left of each answer in one shard of its leaves, at most
+two, and whether somebody is counted there."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCells:
+    """Cells of leaves whose counts readers know from the public facts.
+
+    ``empty``: cells that a published zero empties, an exact one or an upper bound, at the leaf or above it; ``alone``:
+    cells that are the only one left of a published total that is not zero; ``parted``: geounits whose leaves are in
+    several shards, so that only all of these together say what is left of their totals.
     """
-    zeros, columns = [], []
+
+    empty: int = 0
+    alone: int = 0
+    parted: tuple[Parted, ...] = ()
+
+    @classmethod
+    def of(cls, parts: Iterable[KnownCells]) -> KnownCells:
+        """Add up what shards say."""
+        found = list(parts)
+        together: dict[int, Parted] = {}
+        for unit, remaining, held in chain.from_iterable(each.parted for each in found):
+            before = together[unit][1] if unit in together else (0,) * len(remaining)
+            together[unit] = unit, tuple(min(2, a + b) for a, b in zip(before, remaining, strict=True)), held
+        return cls(sum(each.empty for each in found), sum(each.alone for each in found), tuple(together.values()))
+
+    @property
+    def exact(self) -> int:
+        """The only cells that are left of published totals, once all shards are in."""
+        pairs = chain.from_iterable(zip(left, held, strict=True) for _, left, held in self.parted)
+        return self.alone + sum(1 for left, held in pairs if left == 1 and held)
+
+
+def known_cells_in(published: PublishedShards, shard: Shard) -> KnownCells:
+    """Count the cells that are known of a shard's leaves; none in a shard of another level."""
+    plan = published.plan
+    if shard.level != plan.levels[-1]:
+        return KnownCells()
+    above = published.ancestors(shard.level, shard.start, shard.stop)
+    zeros, asked = [], []
     for level in plan.levels:
-        leaves = np.diff(spine.leaf_ranges(level))
-        for asked, sign, values in facts_at(plan, spine, level, release):
-            if sign in ("=", "<="):
-                zeros.append(np.repeat(values == 0, leaves, axis=0))
-                columns.append(asked)
-    leaves_all, possible = spine.size(plan.levels[-1]), plan.schema.possible.reshape(-1)
-    patterns, which = _patterns(zeros, leaves_all)
-    finest = finest_invariant(whole)
-    query = parse_query(plan.schema, finest[1]) if isinstance(finest, tuple) else None
-    emptied, left = [], []
-    for row in patterns:
-        mask, start = np.zeros(plan.schema.size, dtype=np.bool_), 0
-        for fact in columns:
-            mask |= row[start : start + fact.size][fact.index]
-            start += fact.size
-        emptied.append(int((mask & possible).sum()))
-        if query is not None:
-            left.append(np.bincount(query.index[possible & ~mask], minlength=query.size))
-    exact = 0
-    if isinstance(finest, tuple) and query is not None:
-        ranges = spine.leaf_ranges(finest[0])
-        remaining = np.add.reduceat(np.array(left)[which], ranges[:-1], axis=0)
-        totals = next(
-            v for q, sign, v in facts_at(plan, spine, finest[0], release) if q.name == query.name and sign == "="
-        )
-        exact = int(((remaining == 1) & (totals > 0)).sum())
-    return {
-        "of": leaves_all * plan.schema.size,
-        "structural": leaves_all * int((~possible).sum()),
-        "empty": int(np.array(emptied)[which].sum()),
-        "exact": exact,
-    }
+        unit = above[level]
+        for fact in published.facts_within(level, int(unit[0]), int(unit[-1]) + 1):
+            if fact.sign in ("=", "<="):
+                zeros.append((fact.values == 0)[unit - unit[0]])
+                asked.append(fact.query)
+    patterns, which = _patterns(zeros, shard.stop - shard.start)
+    possible = plan.schema.possible.reshape(-1)
+    known = [_emptied(row, asked, plan.schema.size) for row in patterns]
+    emptied = np.array([int((mask & possible).sum()) for mask in known])
+    empty = int(emptied[which].sum())
+    finest = finest_invariant(published.whole)
+    if not isinstance(finest, tuple):
+        return KnownCells(empty)
+    query, unit = parse_query(plan.schema, finest[1]), above[finest[0]]
+    left = np.array([np.bincount(query.index[possible & ~mask], minlength=query.size) for mask in known])
+    begins = np.flatnonzero(np.diff(unit, prepend=-1))
+    remaining = np.add.reduceat(left[which], begins, axis=0)
+    held = _exact(published, finest, int(unit[0]), int(unit[-1]) + 1) > 0
+    parted = _parted(published, shard, finest[0], unit)
+    exact = ((remaining == 1) & held)[~parted]
+    return KnownCells(
+        empty,
+        int(exact.sum()),
+        tuple(
+            (int(unit[begins[at]]), tuple(np.minimum(remaining[at], 2).tolist()), tuple(held[at].astype(int).tolist()))
+            for at in np.flatnonzero(parted).tolist()
+        ),
+    )
 
 
-def facts_at(
-    plan: Plan, spine: Spine, level: str, release: ReleaseFolder
-) -> list[tuple[Query, str, NDArray[np.int64]]]:
-    """Read all facts of a level, their shards put together."""
-    parts: dict[tuple[str, str], list[Fact]] = {}
-    for shard in shards_of(spine, level, numbers_per_unit(plan.at(level))):
-        path = shard.path(release.facts)
-        for fact in read_facts(plan, path) if path.exists() else ():
-            parts.setdefault((fact.query.name, fact.sign), []).append(fact)
-    return [
-        (found[0].query, sign, np.concatenate([fact.values for fact in found])) for (_, sign), found in parts.items()
-    ]
+def _parted(published: PublishedShards, shard: Shard, level: str, unit: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which ancestors of a shard's leaves have leaves outside of it: the first or the last, if any."""
+    parted = np.zeros(int(unit[-1] - unit[0]) + 1, dtype=np.bool_)
+    before, after = max(0, shard.start - 1), min(shard.stop + 1, published.spine.size(shard.level))
+    around = published.ancestors(shard.level, before, after)[level]
+    parted[0] |= before < shard.start and around[0] == unit[0]
+    parted[-1] |= after > shard.stop and around[-1] == unit[-1]
+    return parted
+
+
+def _emptied(row: NDArray[np.bool_], asked: list[Query], cells: int) -> NDArray[np.bool_]:
+    """Cells that one pattern of published zeros empties."""
+    mask, start = np.zeros(cells, dtype=np.bool_), 0
+    for query in asked:
+        mask |= row[start : start + query.size][query.index]
+        start += query.size
+    return mask
 
 
 def _patterns(zeros: list[NDArray[np.bool_]], leaves: int) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:

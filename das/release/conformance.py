@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import lru_cache, partial
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,80 +11,88 @@ from scipy import sparse
 
 from das.errors import Problem
 from das.facts.fact import limits_of
-from das.facts.file import read_facts
-from das.plan.plan import Plan, numbers_per_unit
+from das.plan.plan import Plan
+from das.release.published_shards import PublishedShards
 from das.schema.counts import ProtectedCounts
-from das.storage.counts import read_counts
-from das.storage.layout import ReleaseFolder
-from das.storage.shards import Shard, shards_of
-from geography import Spine
+from das.storage.shards import Shard
 
-__all__ = ["conformance_problems"]
+__all__ = ["Broken", "broken_in", "problems_of"]
 
 
-def conformance_problems(plan: Plan, release: ReleaseFolder) -> Iterator[Problem]:
-    """Name each broken promise about the counts: negative ones, impossible cells, sums, invariants and bounds.
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Promises about the counts that a shard breaks, each named once for its level.
 
-    Shard by shard, each file once or twice: what is held at a time does not grow with the release.
+    ``nowhere``: counts of a geounit or a cell that does not exist, beside which nothing else can be said; ``within``:
+    negative counts, impossible cells, invariants and bounds; ``sums``: children that do not sum to their parents.
     """
-    spine = Spine.load(release.facts / "spine.parquet")
-    nowhere, broken, sums = list[Problem](), dict[Problem, None](), dict[Problem, None]()
-    parents: list[Shard] = []
-    for above, level in zip([None, *plan.levels], plan.levels, strict=False):
-        shards = shards_of(spine, level, numbers_per_unit(plan.at(level)))
-        of_parents = lru_cache(maxsize=2)(partial(_shard_counts, spine, release))  # shards ascend, and so do parents
-        for shard in shards:
-            here = _shard_counts(spine, release, shard)
-            outside = (here.unit < shard.start) | (here.unit >= shard.stop)
-            if (outside | (here.cell < 0) | (here.cell >= plan.schema.size)).any():
-                nowhere.append(Problem(f"counts at {level}", "name a geounit or a cell that does not exist"))
-                break
-            if (here.count < 0).any():
-                broken[Problem(f"counts at {level}", "are not all nonnegative")] = None
-            if not plan.schema.possible[here.cell].all():
-                broken[Problem(f"counts at {level}", "stand in structural zeros")] = None
-            broken |= dict.fromkeys(_limits(plan, release, shard, here))
-            if above and not nowhere and not _adds_up(plan, spine, shard, here, parents, of_parents):
-                sums[Problem(f"counts at {level}", f"do not sum to those at {above}")] = None
-        parents = shards
-    yield from nowhere or [*broken, *sums]
+
+    nowhere: tuple[Problem, ...] = ()
+    within: tuple[Problem, ...] = ()
+    sums: tuple[Problem, ...] = ()
 
 
-def _shard_counts(spine: Spine, release: ReleaseFolder, shard: Shard) -> ProtectedCounts:
-    return read_counts(spine, shard.level, shard.path(release.counts))
+def broken_in(published: PublishedShards, shard: Shard) -> Broken:
+    """Check the counts of one shard: in themselves, and against those of its parents."""
+    plan, level = published.plan, shard.level
+    where, here = f"counts at {level}", published.counts(shard)
+    if not _exist(plan, shard, here):
+        return Broken(nowhere=(Problem(where, "name a geounit or a cell that does not exist"),))
+    within = []
+    if (here.count < 0).any():
+        within.append(Problem(where, "are not all nonnegative"))
+    if not plan.schema.possible[here.cell].all():
+        within.append(Problem(where, "stand in structural zeros"))
+    within += _limits(published, shard, here)
+    position = plan.levels.index(level)
+    if not position or _adds_up(published, shard, here):
+        return Broken(within=tuple(within))
+    sums = Problem(where, f"do not sum to those at {plan.levels[position - 1]}")
+    return Broken(within=tuple(within), sums=(sums,))
 
 
-def _limits(plan: Plan, release: ReleaseFolder, shard: Shard, counts: ProtectedCounts) -> Iterator[Problem]:
+def problems_of(found: Iterable[Broken]) -> list[Problem]:
+    """Name each broken promise of a release once; shards come level by level."""
+    nowhere, within, sums = dict[Problem, None](), dict[Problem, None](), dict[Problem, None]()
+    for each in found:
+        nowhere |= dict.fromkeys(each.nowhere)
+        within |= dict.fromkeys(each.within)
+        sums |= dict.fromkeys(each.sums)
+    return list(nowhere or within | sums)
+
+
+def _exist(plan: Plan, shard: Shard, counts: ProtectedCounts) -> bool:
+    outside = (counts.unit < shard.start) | (counts.unit >= shard.stop)
+    return not (outside | (counts.cell < 0) | (counts.cell >= plan.schema.size)).any()
+
+
+def _limits(published: PublishedShards, shard: Shard, counts: ProtectedCounts) -> Iterator[Problem]:
+    plan = published.plan
     below = plan.levels[plan.levels.index(shard.level) :]
     known = any(fact.level in below for facts in (plan.invariants, plan.bounds, plan.published) for fact in facts)
-    path = shard.path(release.facts)
-    if not path.exists():
+    if not shard.path(published.release.facts).exists():
         if known:
             yield Problem(f"facts at {shard.level}", "are missing, so that nobody can check them")
         return
     local = replace(counts, unit=counts.unit - shard.start)
-    for limit in limits_of(read_facts(plan, path), slice(None)):
+    for limit in limits_of(published.facts(shard), slice(None)):
         answers = local.answers(limit.query, shard.stop - shard.start)
         if ((answers < limit.lower) | (answers > limit.upper)).any():
             yield Problem(f"counts at {shard.level}", f"break an invariant or a bound on {limit.query.name!r}")
 
 
-def _adds_up(
-    plan: Plan,
-    spine: Spine,
-    shard: Shard,
-    counts: ProtectedCounts,
-    parents: list[Shard],
-    of_parents: Callable[[Shard], ProtectedCounts],
-) -> bool:
+def _adds_up(published: PublishedShards, shard: Shard, counts: ProtectedCounts) -> bool:
     """Whether the families of a shard, which are whole, sum to their parents."""
-    parent = spine.parent(shard.level)
+    plan = published.plan
+    above = plan.levels[plan.levels.index(shard.level) - 1]
+    parent = published.spine.parent(shard.level)
     first, last = int(parent[shard.start]), int(parent[shard.stop - 1]) + 1
     summed = _matrix(parent[counts.unit] - first, counts, last - first, plan)
-    begin, end = (bisect_right(parents, unit, key=lambda each: each.start) for unit in (first, last - 1))
     stated = sparse.csr_array((last - first, plan.schema.size), dtype=np.int64)
-    for each in parents[begin - 1 : end]:
-        theirs = of_parents(each)
+    for each in published.overlapping(above, first, last):
+        theirs = published.counts(each)
+        if not _exist(plan, each, theirs):  # their own shard says so
+            return True
         inside = (theirs.unit >= first) & (theirs.unit < last)
         part = ProtectedCounts(theirs.unit[inside], theirs.cell[inside], theirs.count[inside])
         stated = stated + _matrix(part.unit - first, part, last - first, plan)

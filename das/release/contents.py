@@ -28,7 +28,7 @@ WHAT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedFile:
-    """One file, or one folder of shards that reads as a file."""
+    """One file, or one folder of shards that reads as a file; its rows are those of the manifest."""
 
     folder: str
     name: str
@@ -100,22 +100,32 @@ def _columns(columns: tuple[str, ...], listed: int = 4) -> str:
 
 
 def published_files(release: ReleaseFolder) -> tuple[PublishedFile, ...]:
-    """List the Parquet files of a release; only their footers are read."""
+    """List the Parquet files of a release; of each, or of the first of its shards, the footer is read."""
+    listed = json.loads(release.manifest.read_bytes())["outputs"] if release.manifest.exists() else {}
+    rows: dict[str, int] = {}
+    for name, entry in listed.items():
+        above, _, _ = name.rpartition("/")
+        whole = above if above.endswith(".parquet") else name
+        rows[whole] = rows.get(whole, 0) + int(entry.get("rows", 0))
     found = []
     for folder in WHAT:
         for path in sorted((release.path / folder).glob("*.parquet")):
-            shards = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
-            footers = [pq.ParquetFile(shard) for shard in shards]
-            rows = sum(footer.metadata.num_rows for footer in footers)
-            columns = tuple(footers[0].schema_arrow.names) if footers else ()
+            first = min(path.glob("*.parquet"), default=None) if path.is_dir() else path
+            columns = tuple(pq.read_schema(first).names) if first else ()
             found.append(
-                PublishedFile(folder=folder, name=path.name, rows=rows, columns=columns, is_folder=path.is_dir())
+                PublishedFile(
+                    folder=folder,
+                    name=path.name,
+                    rows=rows.get(f"{folder}/{path.name}", 0),
+                    columns=columns,
+                    is_folder=path.is_dir(),
+                )
             )
     return tuple(found)
 
 
 def contents_of(release: ReleaseFolder) -> Contents:
-    """List the files of a finished release; only the footers of Parquet files are read.
+    """List the files of a finished release; only footers of Parquet files are read.
 
     Raises
     ------

@@ -235,8 +235,12 @@ def committed(folder: Path) -> dict[str, Any] | None:
     return dict(record)
 
 
-def verify(folder: Path) -> list[Problem]:
-    """Hash every file again and compare with the record; no problem means that the folder is what was committed."""
+def verify(folder: Path, known: Mapping[str, str | int] | None = None) -> list[Problem]:
+    """Hash every file again and compare with the record; no problem means that the folder is what was committed.
+
+    ``known`` are the sha256 of files, by their names in the folder, that were hashed just now.
+    """
+    known = known or {}
     try:
         record = committed(folder)
         found = set(_file_names(folder))
@@ -250,7 +254,7 @@ def verify(folder: Path) -> list[Problem]:
             problems.append(Problem(str(folder / name), "it came after the folder was committed", "move it away"))
         elif name not in found:
             problems.append(Problem(str(folder / name), "it is missing", "restore it from a copy"))
-        elif record["files"][name] != _fingerprint(folder / name):
+        elif record["files"][name]["sha256"] != (known.get(name) or sha256_file(folder / name)):
             problems.append(Problem(str(folder / name), "its contents have changed", "restore it from a copy"))
     return problems
 

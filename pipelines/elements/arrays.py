@@ -6,8 +6,10 @@ children's measurements, limits or counts.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TypeVar
 
 import apache_beam as beam
@@ -18,14 +20,39 @@ from das.schema.counts import ProtectedCounts, TrueCounts
 
 __all__ = ["Arrays", "ArraysCoder", "Counts", "Join", "Joined", "sparse_arrays", "sparse_counts"]
 
+_IN_FILE = b"\xff\xff"
+"""How an element begins that lies in a file; as a number of arrays this would be more than there are."""
+
 
 class Arrays:
-    """Named arrays that travel between workers; the text form shows names and shapes, never a value."""
+    """Named arrays that travel between workers; the text form shows names and shapes, never a value.
 
-    __slots__ = ("_named",)
+    Arrays that lie in a file travel as its name, and are read where they are looked at. A runner may hold all elements
+    that wait between two steps in one process; so what it holds of them is small.
+    """
+
+    __slots__ = ("_held", "_where")
 
     def __init__(self, named: Mapping[str, NDArray[np.generic]]) -> None:
-        self._named = {name: np.ascontiguousarray(array) for name, array in named.items()}
+        self._held: dict[str, NDArray[np.generic]] | None
+        self._held = {name: np.ascontiguousarray(array) for name, array in named.items()}
+        self._where: tuple[Path, int, int] | None = None
+
+    @classmethod
+    def in_file(cls, path: Path, at: int, length: int, held: Arrays | None = None) -> Arrays:
+        """Arrays whose bytes lie in a file for as long as they travel; ``held`` are the same, if they are at hand."""
+        arrays = cls({})
+        arrays._held, arrays._where = (None if held is None else held._held), (path, at, length)
+        return arrays
+
+    @property
+    def _named(self) -> dict[str, NDArray[np.generic]]:
+        if self._held is None and self._where is not None:
+            path, at, length = self._where
+            with path.open("rb") as file:
+                file.seek(at)
+                self._held = Arrays.from_bytes(file.read(length))._held
+        return self._held or {}
 
     def __getitem__(self, name: str) -> NDArray[np.generic]:
         return self._named[name]
@@ -76,15 +103,21 @@ class Arrays:
 
 
 class ArraysCoder(beam.coders.Coder):
-    """Raw bytes, the same for the same arrays."""
+    """Raw bytes, the same for the same arrays; or the name of the file that holds them."""
 
     def encode(self, value: Arrays) -> bytes:
-        """Write the arrays."""
-        return value.to_bytes()
+        """Write the arrays, or where they lie."""
+        if value._where is None:
+            return value.to_bytes()
+        path, at, length = value._where
+        return _IN_FILE + struct.pack("<qq", at, length) + bytes(path)
 
     def decode(self, encoded: bytes) -> Arrays:
-        """Read the arrays."""
-        return Arrays.from_bytes(encoded)
+        """Read the arrays, or where they lie."""
+        if not encoded.startswith(_IN_FILE):
+            return Arrays.from_bytes(encoded)
+        at, length = struct.unpack_from("<qq", encoded, len(_IN_FILE))
+        return Arrays.in_file(Path(os.fsdecode(encoded[len(_IN_FILE) + 16 :])), at, length)
 
     def is_deterministic(self) -> bool:
         """Equal arrays give equal bytes."""

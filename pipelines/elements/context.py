@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pickle
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -110,6 +111,10 @@ class WorkerContext:
         """The shards into which a level's files are cut; the same for every stage, so that shard i reads shard i."""
         numbers = numbers_per_unit(self.plan.at(level))
         return _parts(self.spine_path, self.spine_path.stat().st_mtime_ns, level, numbers)
+
+    def steps(self, name: str, levels: Sequence[str] | None = None) -> dict[str, int]:
+        """How many elements a step has that works on each shard of some levels, or of all, once."""
+        return {f"{name} {level}": len(self.shards(level)) for level in levels or self.plan.levels}
 
     def all_shards(self) -> list[Shard]:
         """Every shard of every level, top-down."""

@@ -7,7 +7,7 @@ folder lies in a partial folder and goes when the stage is committed.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -25,38 +25,45 @@ TOGETHER = 64
 """Elements that are written to one file: what an interruption costs at most, in each worker."""
 TOGETHER_BYTES = 4 << 20
 _HEAD = struct.Struct("<qqq")
+_ENTRY = struct.Struct("<qq")
 
 
 def remembered(partial: Path, name: str, work_out: Callable[[], Iterable[Keyed]]) -> Iterator[Keyed]:
-    """Yield the elements that were kept under a name, or work them out, keep and yield them."""
+    """Yield the elements that were kept under a name, or work them out, keep and yield them.
+
+    They lie in a file until the stage ends, and travel as its name.
+    """
     found = recall(partial, name)
-    if found is None:
-        found = list(work_out())
-        remember(partial, name, found)
-    yield from found
+    yield from remember(partial, name, list(work_out())) if found is None else found
 
 
 def recall(partial: Path, name: str) -> list[Keyed] | None:
     """Return the elements that were kept under a name; None if there are none."""
     path = partial / SCRATCH / name
-    return list(_read(path.read_bytes())) if path.exists() else None
+    return list(_listed(path)) if path.exists() else None
 
 
-def remember(partial: Path, name: str, found: Iterable[Keyed]) -> None:
-    """Keep elements under a name."""
+def remember(partial: Path, name: str, found: Sequence[Keyed]) -> list[Keyed]:
+    """Keep elements under a name; return them as elements that lie there."""
     path = partial / SCRATCH / name
     path.parent.mkdir(parents=True, exist_ok=True)
     encoded = [(key, arrays.to_bytes()) for key, arrays in found]
-    write_atomically(path, b"".join(struct.pack("<qq", key, len(data)) + data for key, data in encoded))
+    write_atomically(path, b"".join(_ENTRY.pack(key, len(data)) + data for key, data in encoded))
+    kept, at = [], 0
+    for (key, arrays), (_, data) in zip(found, encoded, strict=True):
+        at += _ENTRY.size
+        kept.append((key, Arrays.in_file(path, at, len(data), arrays)))
+        at += len(data)
+    return kept
 
 
-def _read(content: bytes) -> Iterator[Keyed]:
-    at = 0
-    while at < len(content):
-        key, length = struct.unpack_from("<qq", content, at)
-        at += 16
-        yield key, Arrays.from_bytes(content[at : at + length])
-        at += length
+def _listed(path: Path) -> Iterator[Keyed]:
+    """The elements of a file, which are read when they are looked at."""
+    with path.open("rb") as file:
+        while entry := file.read(_ENTRY.size):
+            key, length = _ENTRY.unpack(entry)
+            yield key, Arrays.in_file(path, file.tell(), length)
+            file.seek(length, 1)
 
 
 class KeptElements:

@@ -17,6 +17,7 @@ from das.schema.counts import ProtectedCounts
 from das.storage.shards import families
 from pipelines.elements.arrays import Arrays
 from pipelines.elements.context import WorkerContext
+from pipelines.elements.kept import remember
 from pipelines.elements.linear_estimates import estimate_arrays, estimate_of
 
 __all__ = ["Keyed", "received_from_above", "received_from_below", "send_down", "send_up"]
@@ -45,6 +46,12 @@ def send_down(
     work: WorkerContext, level: str, unit: NDArray[np.int64], counts: ProtectedCounts, best: LinearEstimate | None
 ) -> Iterator[Keyed]:
     """Address counts and linear estimates of consecutive geounits to the shards of ``level`` with their children."""
+    yield from remember(work.partial, f"down-{level}-{unit[0]}", list(_down(work, level, unit, counts, best)))
+
+
+def _down(
+    work: WorkerContext, level: str, unit: NDArray[np.int64], counts: ProtectedCounts, best: LinearEstimate | None
+) -> Iterator[Keyed]:
     part_of_child = np.searchsorted(_starts(work, level), families(work.spine, level)[unit], side="right") - 1
     cuts = np.searchsorted(counts.unit, np.append(unit, unit[-1] + 1))
     for index, here in _runs(part_of_child):

@@ -43,7 +43,12 @@ class Tabulate(beam.PTransform):
         written = []
         for position in reversed(range(len(levels))):
             level = levels[position]
-            counts = counts | f"add up {level}" >> beam.CombinePerKey(AddUp(TrueCounts, self.work.plan.schema.size))
+            if position == len(levels) - 1:  # what was placed lies in files, and is read by whoever adds it up
+                together = counts | "collect what was placed" >> beam.GroupByKey()
+                counts = together | f"add up {level}" >> beam.ParDo(SumPlaced(self.work)).with_output_types(Keyed)
+            else:
+                adding = AddUp(TrueCounts, self.work.plan.schema.size)
+                counts = counts | f"add up {level}" >> beam.CombinePerKey(adding)
             written.append(
                 counts | f"write {level}" >> beam.ParDo(WriteHistogram(self.work, level)).with_output_types(str)
             )
@@ -72,7 +77,7 @@ class PlaceRecords(beam.DoFn):
             kept = list(self.placed(chunk, problems))
             if not problems:  # a run that continues has to name them again
                 with reporting_errors(self.work.partial):
-                    remember(self.work.partial, chunk.part, kept)
+                    kept = remember(self.work.partial, chunk.part, kept)
         yield from kept
 
     def placed(self, chunk: Chunk, problems: list[Problem]) -> Iterator[Keyed]:
@@ -85,6 +90,20 @@ class PlaceRecords(beam.DoFn):
                     report_error(self.work.partial, InputError(found))
                     problems += found
                 yield from _by_shard(counts, self.work.shards(plan.levels[-1]))
+
+
+class SumPlaced(beam.DoFn):
+    """Add up what the chunks hold for one shard of the leaves."""
+
+    def __init__(self, work: WorkerContext) -> None:
+        self.work = work
+
+    @timed(lambda self, element: "add up placed records")
+    def process(self, element: tuple[int, Iterable[Arrays]]) -> Iterator[Keyed]:
+        """Yield the shard's number and its counts."""
+        index, placed = element
+        found = [sparse_counts(TrueCounts, arrays) for arrays in placed]
+        yield index, sparse_arrays(TrueCounts.sum_of(found, self.work.plan.schema.size))
 
 
 @beam.typehints.with_input_types(Arrays)

@@ -29,7 +29,6 @@ from urllib.parse import quote
 import grpc
 from apache_beam.portability.api import beam_fn_api_pb2_grpc
 from apache_beam.runners.portability.fn_api_runner.worker_handlers import (
-    DATA_BUFFER_TIME_LIMIT_MS,
     BeamFnControlServicer,
     GrpcStateServicer,
 )
@@ -46,6 +45,9 @@ WORKER_ID = "worker_id"
 LONGEST_PATH = 107
 """Bytes of a Unix socket's path, without the closing zero; see unix(7)."""
 CLOSING_SECONDS = 5
+UNTIMED = 0
+"""Have Beam send elements when all are written. With a time limit, a thread of Beam's sends what has come together and
+then clears it, and what is written between the two is lost: on a busy machine a step can go without its input."""
 OPTIONS = (
     ("grpc.max_receive_message_length", -1),  # Beam bounds its messages itself
     ("grpc.max_send_message_length", -1),
@@ -75,7 +77,7 @@ class PrivateServer:
             _require_short(path)
             self.address = f"unix:{quote(bytes(path))}"  # a URI
             self.control_handler = BeamFnControlServicer(descriptors)
-            self.data_plane_handler = _Elements(DATA_BUFFER_TIME_LIMIT_MS)
+            self.data_plane_handler = _Elements(UNTIMED)
             self._server = grpc.server(
                 shared_unbounded_instance(), interceptors=(_WorkersAlone(self._ids),), options=OPTIONS
             )

@@ -17,6 +17,7 @@ from apache_beam.metrics.metric import MetricResults
 
 from das.runner import StepTime
 from pipelines.workers.log import place_of, say
+from pipelines.workers.progress import note_step
 
 __all__ = ["PROGRESS", "count", "counters_of", "steps_of", "timed"]
 
@@ -52,8 +53,11 @@ def timed(name: Callable[[Any, Any], str]) -> Callable[[Process], Process]:
                     seconds += perf_counter_ns() - begun
                     cpu += process_time_ns() - begun_cpu
                 yield value
+            step = name(self, element)
             for kind, amount in zip(KINDS, (1, seconds, cpu), strict=True):
-                _counter(f"{kind} {name(self, element)}").inc(amount)
+                _counter(f"{kind} {step}").inc(amount)
+            if hasattr(self, "work"):  # a step of a stage, whose progress is watched
+                note_step(self.work.partial, step)
 
         return timed_process
 

@@ -14,6 +14,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -36,6 +37,7 @@ from apache_beam.portability.api import (
 )
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner, worker_handlers
 from apache_beam.runners.portability.fn_api_runner.fn_runner import ExtendedProvisionInfo
+from apache_beam.runners.worker.data_plane import TimeBasedBufferingClosableOutputStream
 
 import das
 from das.demo.starter import write_starter
@@ -263,6 +265,18 @@ def test_ids_are_long_different_and_sent_alone(server: PrivateServer, secret: Pa
         (first.upper() + "A",),
     ):
         assert attempt("state", server.address, secret, *ids) is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_no_thread_sends_elements_while_they_are_written(server: PrivateServer) -> None:
+    """Beam's timed stream sends what it holds and then clears it: what is written between the two is lost."""
+    channel = server.data_plane_handler.get_conn_by_worker_id(server.new_id())
+    before = threading.active_count()
+    stream = channel.output_stream("instruction", "transform")
+    assert not isinstance(stream, TimeBasedBufferingClosableOutputStream)
+    assert threading.active_count() == before
+    stream.write(b"element")
+    stream.close()
+    assert channel._to_send.get().data == b"element"
 
 
 def test_the_folder_is_gone_when_the_server_is(secret: Path) -> None:

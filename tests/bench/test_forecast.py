@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from das import cli
-from das.bench.forecast import NATION, project, read_measured
+from das.bench.disk import amounts_of
+from das.bench.forecast import NATION, ROWS_HELD, project, read_measured
 from das.errors import UsageError
 from das.plan import presets
 from das.plan.load import load
 from das.plan.plan import numbers_per_unit
+from pipelines.stages.publish import ROWS_AT_ONCE
 
 PLAN = load(presets.folder() / "demo.toml")
 LEVELS = ("state", "county", "tract", "block_group", "block")
@@ -44,7 +46,13 @@ def a_run(blocks: int) -> dict[str, Any]:
         "numbers_per_geounit": {level: numbers_per_unit(PLAN.at(level)) for level in LEVELS},
         "details": {"estimate": detail},
         "cpu_seconds": cpu,
-        "disk_gb": 4e-9 * sum(units * numbers_per_unit(PLAN.at(level)) for level, units in geounits.items()),
+        "areas": {area.name: blocks // 100 for area in PLAN.settings.geography.areas},
+        "disk": {
+            kind: 4 * amount
+            for kind, amount in amounts_of(
+                PLAN, geounits, {area.name: blocks // 100 for area in PLAN.settings.geography.areas}, 40 * blocks
+            ).items()
+        },
         "options": [],
     }
 
@@ -61,12 +69,25 @@ def test_a_straight_line_is_carried_on_exactly() -> None:
     assert found.in_memory_gb == pytest.approx(0.525)
     assert found.worker_gb == pytest.approx(0.5)
     assert found.numbers == sum(n * numbers_per_unit(PLAN.at(level)) for level, n in found.geounits.items())
-    assert found.disk_gb == pytest.approx(4e-9 * found.numbers)
+    areas = {area.name: 250 for area in PLAN.settings.geography.areas}
+    amounts = amounts_of(PLAN, found.geounits, areas, 1_000_000)
+    assert found.disk == pytest.approx({kind: 4e-9 * amount for kind, amount in amounts.items()})
+    assert found.disk_gb == pytest.approx(4e-9 * sum(amounts.values()))
+    assert amounts["measurements"] == found.numbers
+    assert amounts["intervals"] < amounts["tables"]  # of the longest tables there are none
     assert found.spine_gb == pytest.approx(85e-9 * sum(found.geounits.values()))
     assert found.geounits["block"] == 25_000
     # The generated state of that size has this many, more or less: how many depends on its seed.
     for level, real in zip(LEVELS, GEOUNITS[25_000], strict=True):
         assert found.geounits[level] == pytest.approx(real, rel=0.1)
+
+
+def test_tables_are_held_so_many_rows_at_a_time() -> None:
+    assert ROWS_HELD == ROWS_AT_ONCE
+    runs = [run | {"details": {"publish": run["details"]["estimate"]}} for run in RUNS]
+    found, larger = (project(PLAN, runs, blocks=blocks) for blocks in (ROWS_HELD, 50 * ROWS_HELD))
+    assert found.in_memory_gb == found.worker_gb == pytest.approx(0.6)
+    assert larger.in_memory_gb == larger.worker_gb == pytest.approx(0.6)
 
 
 @given(st.integers(10, 10**7), st.integers(1, 10**4))

@@ -10,8 +10,10 @@ import pytest
 
 import das
 from das.plan.load import load
-from das.release.conformance import conformance_problems
+from das.release.conformance import broken_in, problems_of
+from das.release.published_shards import PublishedShards
 from das.storage.layout import Layout
+from geography import Spine
 
 CONFIG = """
 [release]
@@ -75,7 +77,8 @@ def test_a_run_with_joint_limits_ends_well(tmp_path: Path, information: str) -> 
     plan = load(tmp_path / "config.toml")
     das.run(plan, out=tmp_path / "out", testing_key=information)
     release = Layout(tmp_path / "out").release
-    assert list(conformance_problems(plan, release)) == []
+    published = PublishedShards(plan, release, Spine.load(release.facts / "spine.parquet"))
+    assert problems_of(broken_in(published, shard) for level in plan.levels for shard in published.of(level)) == []
     facts = pq.read_table(release.facts / "county.parquet")
     assert any(" in " in name for name in facts["query"].to_pylist())
     counts = pq.read_table(release.counts / "block.parquet").to_pandas()

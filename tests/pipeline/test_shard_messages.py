@@ -14,7 +14,9 @@ from das.schema.counts import ProtectedCounts
 from das.storage import shards
 from das.storage.layout import ReleaseFolder
 from das.storage.shards import families
+from pipelines.elements.arrays import Arrays, ArraysCoder
 from pipelines.elements.context import WorkerContext
+from pipelines.elements.kept import recall, remember
 from pipelines.elements.messages import received_from_above, received_from_below, send_down, send_up
 from pipelines.stages.estimate import PoolShard
 
@@ -85,3 +87,26 @@ def test_the_sum_of_leaves_is_learnt_from_their_sum(country: World, town: World,
                 assert np.allclose(ours.mean, plain.mean, rtol=1e-9, atol=1e-9)
                 for mine, theirs in zip(ours.covariance, plain.covariance, strict=True):
                     assert np.allclose(mine, theirs, rtol=1e-9, atol=1e-12)
+
+
+def test_what_lies_in_a_file_travels_as_its_name(tmp_path: Path) -> None:
+    """A runner that holds elements between steps holds names, and whoever looks at them reads the file."""
+    large = Arrays({"mean": np.arange(10_000.0), "unit": np.arange(3)})
+    kept = remember(tmp_path, "pool-block-0", [(1, large), (2, Arrays({}))])
+    coder = ArraysCoder()
+    encoded = [coder.encode(arrays) for _, arrays in kept]
+    assert max(map(len, encoded)) < 300 < len(coder.encode(large))
+    again = recall(tmp_path, "pool-block-0")
+    assert again is not None
+    for found in (kept, again, [(key, coder.decode(data)) for (key, _), data in zip(kept, encoded, strict=True)]):
+        assert [key for key, _ in found] == [1, 2]
+        assert found[0][1].to_bytes() == large.to_bytes()
+        assert list(found[1][1]) == []
+
+
+def test_messages_that_travel_lie_in_the_folder_of_the_stage(work: WorkerContext) -> None:
+    top, level = work.plan.levels[:2]
+    units = np.arange(work.spine.size(top))
+    for _, message in send_down(work, level, units, ProtectedCounts.nobody(), some_knowledge(len(units), 8)):
+        assert bytes(work.partial) in ArraysCoder().encode(message)
+        assert ArraysCoder().decode(ArraysCoder().encode(message)).to_bytes() == message.to_bytes()

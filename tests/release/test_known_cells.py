@@ -12,17 +12,18 @@ import pytest
 from das.accounting.small_table.dataspace import TableFacts, semi_adjacency
 from das.facts.collect import facts_of
 from das.facts.file import table_of_facts
-from das.plan.for_accountant import hierarchical_plan
 from das.plan.geography import spine_of
-from das.release.audit import known_cells
-from das.release.crossing import adjacency_of_facts
+from das.release.audit import KnownCells, known_cells_in
+from das.release.crossing import adjacency_of_facts, crossed_in
+from das.release.published_shards import PublishedShards
 from das.storage.layout import ReleaseFolder
+from das.storage.shards import Shard
 
 TOTAL = {"query": "total", "level": "state", "reason": "seats"}
 CELLS = 6  # two sexes, three ages; old men are a structural zero
 
 
-def released(country: Any, counts: np.ndarray, **sections: Any) -> tuple[Any, ...]:
+def released(country: Any, counts: np.ndarray, **sections: Any) -> PublishedShards:
     """The facts of a release, laid down from true counts of (block, cell)."""
     plan = country.plan(**sections)
     spine = spine_of(plan)
@@ -35,7 +36,20 @@ def released(country: Any, counts: np.ndarray, **sections: Any) -> tuple[Any, ..
 
     for level, facts in facts_of(plan, spine, truth).items():
         pq.write_table(table_of_facts(plan, spine.geocodes(level), facts), release.facts / f"{level}.parquet")
-    return plan, hierarchical_plan(plan, spine), spine, release
+    return PublishedShards(plan, release, spine)
+
+
+def shards_of(published: PublishedShards) -> list[Shard]:
+    return [shard for level in published.plan.levels for shard in published.of(level)]
+
+
+def known_cells(published: PublishedShards) -> KnownCells:
+    return KnownCells.of(known_cells_in(published, shard) for shard in shards_of(published))
+
+
+def adjacency(published: PublishedShards) -> int | None:
+    crossed = any(crossed_in(published, shard) for shard in shards_of(published))
+    return adjacency_of_facts(published, crossed=crossed)
 
 
 def test_counts_that_are_known_are_counted(country: Any) -> None:
@@ -49,12 +63,11 @@ def test_counts_that_are_known_are_counted(country: Any) -> None:
         {"query": "sex", "level": "block", "sense": "<=", "source": "beds.csv"},
         {"query": "total", "level": "county", "sense": "<=", "source": "most.csv"},
     ]
-    plan, whole, spine, release = released(country, counts, invariant=[TOTAL], bound=bounds)
-    known = known_cells(plan, whole, spine, release)
-    possible = plan.schema.possible.reshape(-1)
-    impossible = CELLS - int(possible.sum())
+    published = released(country, counts, invariant=[TOTAL], bound=bounds)
+    possible = published.plan.schema.possible.reshape(-1)
     empty = int(possible[:3].sum()) + 2 * int(possible.sum())  # women of one block, all of two blocks of county 02
-    assert known == {"of": 30, "structural": 5 * impossible, "empty": empty, "exact": 0}
+    known = known_cells(published)
+    assert (known.empty, known.exact) == (empty, 0)
 
 
 def test_a_total_with_one_cell_left_is_known_exactly(country: Any) -> None:
@@ -64,9 +77,9 @@ def test_a_total_with_one_cell_left_is_known_exactly(country: Any) -> None:
     counts[0, 0], counts[4, 2] = 2, 1
     bound = {"query": "sex * age", "level": "block", "sense": "<=", "source": "beds.csv", "missing": "unlimited"}
     found = released(country, counts, invariant=[{**TOTAL, "level": "county"}], bound=[bound])
-    known = known_cells(*found)
-    assert known["exact"] == 1
-    assert known["empty"] == 4 + 2 * 5  # and county 02 is publicly empty
+    known = known_cells(found)
+    assert known.exact == 1
+    assert known.empty == 4 + 2 * 5  # and county 02 is publicly empty
 
 
 SMALL = {
@@ -98,8 +111,7 @@ def test_bounds_that_cross_are_decided_from_the_numbers(
     bounds = [
         {"query": q, "level": "block", "sense": "<=", "source": f} for q, f in (("a", "rows.csv"), ("b", "columns.csv"))
     ]
-    plan, whole, spine, release = released(country, counts, bound=bounds, **SMALL)
-    found = adjacency_of_facts(plan, whole, spine, release)
+    found = adjacency(released(country, counts, bound=bounds, **SMALL))
     limits = [int(text) for text in (*rows.split(",")[1:], *columns.split(",")[1:])]
     sets = ((1, 1, 0, 0), (0, 0, 1, 1), (1, 0, 1, 0), (0, 1, 0, 1))
     facts = TableFacts(
@@ -118,4 +130,4 @@ def test_facts_of_which_none_cross_in_one_place_nest(country: Any) -> None:
     bounds = [
         {"query": q, "level": "block", "sense": ">=", "source": f} for q, f in (("sex", "f.csv"), ("age", "young.csv"))
     ]
-    assert adjacency_of_facts(*released(country, counts, bound=bounds)) == 2
+    assert adjacency(released(country, counts, bound=bounds)) == 2

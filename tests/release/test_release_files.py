@@ -26,10 +26,11 @@ from das.facts.fact import Fact
 from das.facts.file import read_facts, table_of_facts
 from das.plan.geography import spine_of
 from das.plan.plan import Plan, numbers_per_unit
-from das.release.conformance import conformance_problems
+from das.release.conformance import broken_in, problems_of
 from das.release.manifest import files_of, verify_release
 from das.release.measurements import read_measurements, table_of_measurements
 from das.release.microdata import comment_of, table_of_records
+from das.release.published_shards import PublishedShards
 from das.release.tables import csv_bytes, table_of_answers
 from das.schema.counts import ProtectedCounts
 from das.schema.limits import NO_LIMIT
@@ -345,7 +346,9 @@ class Published:
             pq.write_table(table, self.release.counts / f"{level}.parquet")
 
     def problems(self) -> list[str]:
-        return [str(problem) for problem in conformance_problems(self.plan, self.release)]
+        shards = PublishedShards(self.plan, self.release, self.spine)
+        found = [broken_in(shards, shard) for level in self.plan.levels for shard in shards.of(level)]
+        return [str(problem) for problem in problems_of(found)]
 
     def add(self, *changes: tuple[str, int, int, int]) -> None:
         """Add to (level, unit, cell) some people, or take them away."""
