@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -31,15 +31,21 @@ def measure(
     share: float | None = None,
     runs: int | None = None,
     options: Sequence[str] = (),
+    finished: Callable[[dict[str, Any]], None] | None = None,
 ) -> list[dict[str, Any]] | dict[str, Any]:
-    """Run one benchmark; return what ``das bench NAME --json`` prints: rows; for ``state`` and ``1940`` one object."""
+    """Run one benchmark; return what ``das bench NAME --json`` prints: rows; for ``state`` and ``1940`` one object.
+
+    ``finished`` is told each row of a long benchmark as soon as it is there (`coverage`).
+    """
     asked = {"blocks": blocks, "counts": counts, "share": share, "runs": runs, "options": tuple(options) or None}
-    given = {key: value for key, value in asked.items() if value is not None}
+    given: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}
     for key in given:
         typed, takers = TAKERS[key]
         if name not in takers:
             remedy = f"use it with `das bench {'`, `'.join(takers)}`"
             raise UsageError(Problem(typed, f"means nothing to `das bench {name}`", remedy))
+    if finished is not None and name == "coverage":
+        given["finished"] = finished
     module = import_module(f"das.bench.census_{name}" if name.isdigit() else f"das.bench.{name}")
     found: list[dict[str, Any]] | dict[str, Any] = module.rows(**given)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from das.bench.replications import Finished, Row, row, submitted
 from das.estimation.linear.basis import Basis
 from das.estimation.linear.blue import Exact
 from das.estimation.linear.covariances import Covariances, LevelFacts, sweep_covariances
@@ -29,28 +31,41 @@ __all__ = ["rows"]
 
 Floats = NDArray[np.float64]
 NOMINAL = 0.95
+_CHUNK = 50
 LEVELS = ("state", "county", "block")
 SIGMA2 = {"state": 4, "county": 9, "block": 16}
 
 
-def rows(replications: int = 1000, seed: int = 1) -> list[dict[str, Any]]:
-    """Share of the intervals that hold the truth: name, coverage, replications and the nominal probability.
+def rows(replications: int, seed: int, pool: Executor, finished: Finished) -> list[Row]:
+    """Share of the intervals that hold the truth.
 
     The tree has a structural zero, a bound that empties cells, and an exact total; selections are no recodes of the
-    schema, and areas no geounits. ``rows(1000, seed)`` takes some 25 seconds.
+    schema, and areas no geounits.
     """
-    rng = np.random.default_rng(seed)
-    world = _World.drawn(rng)
+    chunks = [(seed, range(at, min(at + _CHUNK, replications))) for at in range(0, replications, _CHUNK)]
+    waiting = submitted(pool, _replicated, {"tree": chunks})["tree"]
+    rng = np.random.default_rng([seed, replications])
+    others = [pool.submit(study, rng, replications) for study in (_unified, _one)]
     covered: dict[str, list[float]] = {}
-    for _ in range(replications):
-        for name, share in world.replicate(rng).items():
+    for each in waiting:
+        for name, shares in each.result().items():
+            covered.setdefault(name, []).extend(shares)
+    of_tree = [(name, float(np.mean(shares)), replications) for name, shares in covered.items()]
+    found = []
+    for name, share, runs in [*of_tree, *(each for study in others for each in study.result())]:
+        found.append(row(f"intervals: {name}", share, runs, NOMINAL))
+        finished(found[-1])
+    return found
+
+
+def _replicated(seed: int, replications: range) -> dict[str, list[float]]:
+    """Shares of some replications by name; the world is that of the seed."""
+    world = _World.drawn(np.random.default_rng(seed))
+    covered: dict[str, list[float]] = {}
+    for each in replications:
+        for name, share in world.replicate(np.random.default_rng([seed, each])).items():
             covered.setdefault(name, []).append(share)
-    found = [(name, float(np.mean(shares))) for name, shares in covered.items()]
-    found += [*_unified(rng, replications), ("one measurement, its own quantiles", _single(rng, 100 * replications))]
-    return [
-        {"name": f"intervals: {name}", "coverage": share, "replications": replications, "nominal": NOMINAL}
-        for name, share in found
-    ]
+    return covered
 
 
 def draw(noise: TwoSidedNoise, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.int64]:
@@ -188,14 +203,15 @@ def _share(estimate: Floats, variance: Floats, truth: Floats) -> float | None:
     return float(((low <= truth[free]) & (truth[free] <= high)).mean())
 
 
-def _unified(rng: np.random.Generator, replications: int) -> list[tuple[str, float]]:
-    out = []
+def _unified(rng: np.random.Generator, replications: int) -> list[tuple[str, float, int]]:
+    out, runs = [], 100 * replications
     for mean in (0.0, 0.5, 2.0, 8.0):
-        low, high = feldman_cousins(rng.normal(mean, 1.0, 100 * replications), np.ones(100 * replications), NOMINAL)
-        out.append((f"Feldman-Cousins, mean {mean:g}", float(((low <= mean + 1e-9) & (mean <= high)).mean())))
+        low, high = feldman_cousins(rng.normal(mean, 1.0, runs), np.ones(runs), NOMINAL)
+        out.append((f"Feldman-Cousins, mean {mean:g}", float(((low <= mean + 1e-9) & (mean <= high)).mean()), runs))
     return out
 
 
-def _single(rng: np.random.Generator, n: int) -> float:
-    noise = DiscreteGaussian(400)
-    return float((np.abs(draw(noise, rng, (n,))) <= half_width(noise, 1.0, NOMINAL)).mean())
+def _one(rng: np.random.Generator, replications: int) -> list[tuple[str, float, int]]:
+    noise, runs = DiscreteGaussian(400), 100 * replications
+    held = np.abs(draw(noise, rng, (runs,))) <= half_width(noise, 1.0, NOMINAL)
+    return [("one measurement, its own quantiles", float(held.mean()), runs)]

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator, SeedSequence
-from threadpoolctl import threadpool_limits
 
+from das.bench.replications import Finished, Row, row, submitted
 from das.errors import InputError
 from das.inference.abc import AbcOptions, abc_posterior
 from das.inference.additive_noise import gaussian, laplace, noise_of
@@ -33,6 +30,7 @@ from das.noise.discrete_laplace import DiscreteLaplace
 __all__ = ["STUDIES", "rows"]
 
 NOMINAL = 0.95
+_CHUNK = 20
 MODEL = PoissonGamma(shape=25, rate=1)
 INTERCEPT, SLOPE, SIGMA, MEAN = -5.0, 4.0, 5.0, 10.0
 PRIOR_MEAN, PRIOR_WIDTH = np.array([-5.0, 4.0, 1.6, 2.3]), np.array([5.0, 2.0, 0.5, 0.3])
@@ -182,31 +180,26 @@ BERNOULLI = RecordModel(
 )
 
 
-def rows(replications: int, seed: int) -> list[dict[str, Any]]:
-    """Replicate every study, on all cores."""
+def rows(replications: int, seed: int, pool: Executor, finished: Finished) -> list[Row]:
+    """Replicate every study; the first ones that end are told first."""
+    chunks = {}
+    for number, (name, study) in enumerate(STUDIES.items()):
+        children = SeedSequence([seed, number]).spawn(replications * study.times)
+        chunks[name] = [(name, children[at : at + _CHUNK]) for at in range(0, len(children), _CHUNK)]
+    waiting = submitted(pool, _held, chunks)
     found = []
-    workers = len(os.sched_getaffinity(0))
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, spawn, threadpool_limits, (1,)) as pool:
-        for number, (name, study) in enumerate(STUDIES.items()):
-            children = SeedSequence([seed, number]).spawn(replications * study.times)
-            held = sum(pool.map(partial(_replicate, name), children, chunksize=20))
-            share = held / len(children)
-            found.append(
-                {
-                    "name": name,
-                    "coverage": share,
-                    "replications": len(children),
-                    "nominal": NOMINAL,
-                    "claimed": study.claims,
-                    "simulation_error": (share * (1 - share) / len(children)) ** 0.5,
-                }
-            )
+    for name, study in STUDIES.items():
+        runs = replications * study.times
+        share = sum(each.result() for each in waiting[name]) / runs
+        error = (share * (1 - share) / runs) ** 0.5
+        found.append(row(name, share, runs, NOMINAL, claimed=study.claims, simulation_error=error))
+        finished(found[-1])
     return found
 
 
-def _replicate(name: str, seed: SeedSequence) -> bool:
-    return STUDIES[name].replicate(np.random.default_rng(seed))
+def _held(name: str, seeds: Sequence[SeedSequence]) -> int:
+    """How many of some replications hold the truth."""
+    return sum(STUDIES[name].replicate(np.random.default_rng(seed)) for seed in seeds)
 
 
 def _count(rng: Generator, rate: float) -> tuple[float, NoisyStatistic]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor
 from fractions import Fraction
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from das.bench.replications import Finished, Row, row, submitted
 from das.inference.confidential import sample_aggregate, udp
 from das.inference.confidential.checks import critical_value
 from das.inference.confidential.density import density
@@ -104,32 +103,18 @@ CASES: dict[str, tuple[Covered, int]] = {
 many times as often it runs as it was asked to, because it is cheap."""
 
 
-def rows(replications: int = 1000, seed: int = 1) -> list[dict[str, Any]]:
-    """Return one row a method with the share of replications whose interval holds the truth; all cores are used.
-
-    Examples
-    --------
-    >>> [(row["replications"], row["nominal"]) for row in rows(1, seed=3)][:1]
-    [(4, 0.95)]
-    """
-    work = [
-        (name, seed, first, min(first + _CHUNK * times, replications * times))
-        for name, (_, times) in CASES.items()
-        for first in range(0, replications * times, _CHUNK * times)
-    ]
-    if replications <= _CHUNK:
-        shares = [_covered(*each) for each in work]
-    else:
-        with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
-            shares = list(pool.map(_covered, *zip(*work, strict=True)))
-    totals = dict.fromkeys(CASES, 0.0)
-    for (name, *_), share in zip(work, shares, strict=True):
-        totals[name] += share
+def rows(replications: int, seed: int, pool: Executor, finished: Finished) -> list[Row]:
+    """Return one row a method with the share of replications whose interval holds the truth."""
+    chunks = {}
+    for name, (_, times) in CASES.items():
+        runs, step = replications * times, _CHUNK * times
+        chunks[name] = [(name, seed, first, min(first + step, runs)) for first in range(0, runs, step)]
+    waiting = submitted(pool, _covered, chunks)
     found = []
     for name, (_, times) in CASES.items():
-        runs = replications * times
-        coverage = round(totals[name] / runs, 4)
-        found.append({"name": name, "coverage": coverage, "replications": runs, "nominal": NOMINAL})
+        share = sum(each.result() for each in waiting[name]) / (replications * times)
+        found.append(row(name, round(share, 4), replications * times, NOMINAL))
+        finished(found[-1])
     return found
 
 

@@ -155,7 +155,11 @@ def bench(
     beam: tuple[str, ...],
 ) -> None:
     """Measure this project against a peer, in one process and one run."""
-    found = measure_bench(name, blocks=blocks, counts=counts, share=share, runs=runs, options=beam)
+
+    def told(row: dict[str, object]) -> None:
+        click.echo("  ".join(f"{key} {value}" for key, value in row.items()), err=True)
+
+    found = measure_bench(name, blocks=blocks, counts=counts, share=share, runs=runs, options=beam, finished=told)
     if as_json:
         print_json(found)
         return

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from das.bench.coverage_udp import CASES, rows
+from das.bench.replications import pool_of_processes
 
 
 def test_rows_have_the_shape_of_the_others_and_depend_on_the_seed_alone() -> None:
-    found = rows(2, seed=5)
-    assert found == rows(2, seed=5)
+    with ThreadPoolExecutor(1) as pool:
+        found, again = (rows(2, 5, pool, lambda row: None) for _ in range(2))
+    assert found == again
     assert [row["name"] for row in found] == list(CASES)
     for row in found:
         assert set(row) == {"name", "coverage", "replications", "nominal"}
@@ -19,5 +23,7 @@ def test_rows_have_the_shape_of_the_others_and_depend_on_the_seed_alone() -> Non
 
 @pytest.mark.slow
 def test_intervals_cover() -> None:
-    for row in rows(150, seed=2):
+    with pool_of_processes() as pool:
+        found = rows(150, 2, pool, lambda row: None)
+    for row in found:
         assert 0.90 <= row["coverage"] <= 0.99, row

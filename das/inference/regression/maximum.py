@@ -18,7 +18,7 @@ from scipy.stats import f as f_distribution
 from scipy.stats import norm
 
 from das.errors import InputError, Problem
-from das.inference.numerical import derivatives
+from das.inference.numerical import derivatives, one_thread
 
 __all__ = ["LEAST_SIGMA", "Likelihood", "LikelihoodFit", "maximum_likelihood_fit"]
 
@@ -137,7 +137,8 @@ def _maximum(problem: Likelihood, start: Array, slope: float | None = None) -> t
         return -value, -gradient[free]
 
     bounds = [problem.limits[k] for k in free]
-    found = minimize(loss, fixed[free], jac=True, method="L-BFGS-B", bounds=bounds)
+    with one_thread():
+        found = minimize(loss, fixed[free], jac=True, method="L-BFGS-B", bounds=bounds)
     best = fixed.copy()
     best[free] = found.x
     return best, -float(found.fun)
