@@ -25,7 +25,8 @@ def one_thread() -> AbstractContextManager[object]:
 
     On two busy cores the maximum of a regression's likelihood took ten times the CPU time otherwise.
     """
-    return _libraries().limit(limits=1)
+    held: AbstractContextManager[object] = _libraries().limit(limits=1)
+    return held
 
 
 def _steps(at: Array, power: float) -> Array:

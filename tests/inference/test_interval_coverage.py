@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 import das.bench.coverage_intervals as coverage
 from das.bench.coverage_intervals import draw, rows
+from das.bench.replications import Row, pool_of_processes
 from das.estimation.linear.basis import Basis
 from das.estimation.linear.blue import Exact
 from das.estimation.linear.covariances import LevelFacts, sweep_covariances
@@ -23,8 +25,14 @@ from das.schema.schema import Attribute, Schema
 from geography import Spine, from_geocodes
 
 
+def in_threads(replications: int, seed: int) -> list[Row]:
+    """In this process, so that a patch is seen."""
+    with ThreadPoolExecutor(1) as pool:
+        return rows(replications, seed, pool, lambda row: None)
+
+
 def test_intervals_cover_and_those_with_a_wrong_scale_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = {row["name"]: row["coverage"] for row in rows(20, 3)}
+    found = {row["name"]: row["coverage"] for row in in_threads(20, 3)}
     trees = [share for name, share in found.items() if "Feldman" not in name and "one measurement" not in name]
     assert len(trees) == 12
     assert abs(np.mean(trees) - 0.95) < 0.025
@@ -34,13 +42,15 @@ def test_intervals_cover_and_those_with_a_wrong_scale_do_not(monkeypatch: pytest
         return 0.6 * exact(*given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(coverage, "selected_covariances", too_small)
-    wrong = {row["name"]: row["coverage"] for row in rows(20, 3)}
+    wrong = {row["name"]: row["coverage"] for row in in_threads(20, 3)}
     assert np.mean([wrong[name] for name in found if "Feldman" not in name and "one measurement" not in name]) < 0.9
 
 
 @pytest.mark.slow
 def test_every_row_of_the_benchmark_covers() -> None:
-    for row in rows(1000, 2):
+    with pool_of_processes() as pool:
+        found = rows(1000, 2, pool, lambda row: None)
+    for row in found:
         assert 0.94 <= row["coverage"] <= 0.96, row
 
 

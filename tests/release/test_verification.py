@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,9 +66,22 @@ block = "1/2"
 """
 
 
-@pytest.fixture(params=["state", "county", "block"])
-def release(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PublishedShards:
-    """A release of many shards, of which counties lie in several; some blocks have room for one kind alone."""
+ONE_FAMILY_A_SHARD = """
+import sys, das
+from das.storage import shards
+shards.NUMBERS_PER_SHARD = 1
+das.run(das.load(sys.argv[1]), out=sys.argv[2], testing_key="pieces")
+"""
+
+
+@pytest.fixture(scope="module", params=["state", "county", "block"])
+def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release of many shards, of which counties lie in several; some blocks have room for one kind alone.
+
+    A process of its own makes it: where this one has several threads, the process behind the wall is no fork of it and
+    would not see a patch.
+    """
+    folder = tmp_path_factory.mktemp("pieces")
     codes = [f"{s}{c}{b}" for s in range(3) for c in range(3) for b in range(5)]
     rng = np.random.default_rng(7)
     beds = np.where(rng.integers(0, 2, (len(codes), 3)) > 0, 9, 0)
@@ -76,16 +92,23 @@ def release(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
         for k in range(3)
         for s in range(2)
     ]
-    (tmp_path / "counts.csv").write_text("\n".join(["geocode,kind,sex,count", *rows]) + "\n")
-    (tmp_path / "units.csv").write_text("\n".join(["geocode", *codes]) + "\n")
+    (folder / "counts.csv").write_text("\n".join(["geocode,kind,sex,count", *rows]) + "\n")
+    (folder / "units.csv").write_text("\n".join(["geocode", *codes]) + "\n")
     lines = [",".join([code, *map(str, row)]) for code, row in zip(codes, beds.tolist(), strict=True)]
-    (tmp_path / "beds.csv").write_text("\n".join(["geocode,a,b,c", *lines]) + "\n")
-    (tmp_path / "config.toml").write_text(CONFIG.replace("LEVEL", request.param))
+    (folder / "beds.csv").write_text("\n".join(["geocode,a,b,c", *lines]) + "\n")
+    (folder / "config.toml").write_text(CONFIG.replace("LEVEL", request.param))
+    command = [sys.executable, "-c", ONE_FAMILY_A_SHARD, folder / "config.toml", folder / "out"]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture
+def release(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PublishedShards:
+    """A copy of the release, which a test may change."""
     monkeypatch.setattr(shards, "NUMBERS_PER_SHARD", 1)  # a shard for each family
-    plan = das.load(tmp_path / "config.toml")
-    das.run(plan, out=tmp_path / "out", testing_key="pieces")
-    folder = Layout(tmp_path / "out").release
-    return PublishedShards(plan, folder, Spine.load(folder.facts / "spine.parquet"))
+    copied = shutil.copytree(written, tmp_path / "written")
+    folder = Layout(copied / "out").release
+    return PublishedShards(das.load(copied / "config.toml"), folder, Spine.load(folder.facts / "spine.parquet"))
 
 
 def read(published: PublishedShards) -> Verified:

@@ -13,6 +13,8 @@ from geography.problem_list import nearest
 __all__ = ["chosen_labels", "span_of"]
 
 Span = tuple[float, float]
+OLDEST = 99
+"""A range that ends here or later means everybody above: it holds a label without an end, such as ``65+``."""
 
 
 def span_of(label: str) -> Span | None:
@@ -51,6 +53,8 @@ def chosen_labels(partition: Partition, labels: Sequence[str], given: str = "--w
     >>> age = Partition("age", ("0-14", "15-24", "25-64", "65+"), ((0,), (1,), (2,), (3,)), 4)
     >>> chosen_labels(age, ["15-64"]), chosen_labels(age, ["25+"]), chosen_labels(age, ["65+", "0-14"])
     ([1, 2], [2, 3], [3, 0])
+    >>> chosen_labels(age, ["25-120"])
+    [2, 3]
     >>> chosen_labels(age, ["15-49"])
     Traceback (most recent call last):
     das.errors.UsageError: --where: '15-49' is no label of 'age', and its labels do not fill it; '15-24' lies within...
@@ -73,6 +77,7 @@ def _within(partition: Partition, label: str) -> list[int]:
     wanted = span_of(label)
     if wanted is None:
         return []
+    wanted = wanted[0], inf if wanted[1] >= OLDEST else wanted[1]
     spans = {at: span for at, each in enumerate(partition.labels) if (span := span_of(each)) is not None}
     touching = {at: span for at, span in spans.items() if span[0] <= wanted[1] and span[1] >= wanted[0]}
     expected = wanted[0]
