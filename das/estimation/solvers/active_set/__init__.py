@@ -17,16 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from das.estimation.problem import FamilyProblem, Measured, Solution
+from das.estimation.problem import FamilyProblem, Solution
 from das.estimation.solvers.active_set.batch import Batch, batches
 from das.estimation.solvers.reference import closed_form, solve
 from das.estimation.support import free_cells, limits_on_support
-from das.schema.query import parse_query
-from das.schema.schema import Attribute, Schema
 
-__all__ = ["compile_kernels", "solve_families", "solve_fast"]
+__all__ = ["solve_families", "solve_fast"]
 
 _VIOLATION = 1e-6
 """Largest violation of a sum or a limit that is accepted, in persons; more for counts whose rounding is larger."""
@@ -72,21 +68,6 @@ def solve_families(problems: Sequence[FamilyProblem], gap: float = 1e-6) -> list
             else:
                 solutions.append(_solve_otherwise(problem))
     return solutions
-
-
-def compile_kernels() -> None:
-    """Compile the solver for this machine, unless its machine code is there: for an installation, while it waits."""
-    schema = Schema((Attribute("any", ("one", "other")),))
-    measured = Measured(query=parse_query(schema, "detailed"), values=np.zeros((1, 2), dtype=np.int64), variance=1.0)
-    family = FamilyProblem(
-        level="any",
-        geocodes=("1",),
-        cells=np.arange(2),
-        parent=np.zeros(2, dtype=np.int64),
-        measured=(measured,),
-        limits=(),
-    )
-    solve_fast(family)
 
 
 def _solve_otherwise(problem: FamilyProblem) -> Solution:
