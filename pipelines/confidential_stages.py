@@ -61,6 +61,7 @@ class ConfidentialStages(StageRunner):
         self._read_areas_and_names(spine)
         refuse_vacuous_plan(self.plan, spine)
         prints = fingerprints(files)
+        self.identity.refuse_known_files(prints)
         how = self.plan.settings.input.model_dump(mode="json", exclude={"budget", "data", "ledger"})
         made_of = {"plan": self.plan.digest, "input": digest_of_input(prints), "how": how, "spine": spine.digest()}
         key = digest_of(made_of | {"holds": ["counts", "spine.parquet", f"spine{MAPPED}"]})

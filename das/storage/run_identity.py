@@ -166,6 +166,16 @@ class RunIdentity:
                 destroy_key(self.layout.confidential.key)
             raise
 
+    def refuse_known_files(self, prints: list[dict[str, str]]) -> None:
+        """Refuse files that were charged under another name, before a record of them is placed.
+
+        The same people in other files are known by their totals, which :meth:`reserve` compares.
+        """
+        if not self.seeded:
+            refuse_early(
+                self.plan, run_id=self.run_id, run=self.layout.confidential.path, population=population_of(prints)
+            )
+
     def reserve(self, prints: list[dict[str, str]], population: Population | None = None, *, how: str = "") -> None:
         """Make the key durable, then charge the ledger, then tell its witnesses; once, however often this is called.
 

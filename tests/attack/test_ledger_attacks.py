@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import das
 from das.errors import BudgetError, UsageError
 from das.exact import digest_of_input
 from das.plan.geography import spine_of
@@ -307,6 +308,16 @@ def test_another_name_for_the_same_people_is_not_another_budget(
             refuse_early(plan, population=population(plan))
         shutil.rmtree(office.folder / "second")
     assert Ledger.open(office.ledger).spent("again") == 0
+
+
+def test_a_file_under_another_name_is_refused_before_it_is_tabulated(office: Office) -> None:
+    office.charge("first", office.plan(rho="1"))
+    for settings in ({"dataset": "again"}, {"ledger": "second.sqlite"}):
+        with pytest.raises(BudgetError, match="holds the people of data set 'data'"):
+            das.run(office.plan(rho="1", **settings), out=office.folder / "second")
+        assert not (office.folder / "second" / "confidential" / "histograms").exists()
+        assert not (office.folder / "second" / "confidential" / "run.key").exists()
+        shutil.rmtree(office.folder / "second")
 
 
 def test_the_same_people_behind_a_link_have_the_same_ledger(office: Office) -> None:
