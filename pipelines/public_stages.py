@@ -238,9 +238,9 @@ class PublicStages(StageRunner):
             steps = {**Counter(f"verify {run.level}" for run in shards), "hash files": len(files)}
             self.execute("report", (staging.partial,), build, steps, shards=len(work.all_shards()))
             hashed = hashed_files(staging.partial, len(files))
+            require_as_committed(plan, release, hashed)  # shards are read only if no file has changed
             verified = verified_shards(staging.partial, len(shards))
         # The scratch is gone before the manifest says that the release is complete.
-        require_as_committed(plan, release, hashed)
         wall = weakest([self.wall, *map(_wall_of, (release.counts, release.tables))])
         write_statement(
             published,
