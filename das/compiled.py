@@ -24,14 +24,13 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from das.errors import Problem, UsageError
 
 __all__ = [
     "compile_once",
     "compiled",
-    "compiled_inline",
     "compiled_part",
     "kernel_folder",
     "kernel_root",
@@ -43,18 +42,11 @@ _DAY = 86_400.0
 _KEPT = 30 * _DAY
 """Seconds for which machine code of earlier sources is kept after its last use."""
 
+NUMBA_WITH_LINKED_PARTS = "0.68.1"
+"""The Numba whose private names `_parts_are_linked` knows; with another one compilation takes half as long again."""
 
-def compiled(function: Callable[..., Any]) -> Any:
-    """Compile on first call; division by zero follows NumPy."""
-    return _cached(function, inline="never")
-
-
-def compiled_inline(function: Callable[..., Any]) -> Any:
-    """Copy a function into the kernels that call it before they are compiled; Python can call it as well.
-
-    Numba optimises a function again with every kernel above it. For one that mostly calls others, a copy is cheaper.
-    """
-    return _cached(function, inline="always")
+_entries: set[str] = set()
+"""Names of the functions that Python calls, so that they need machine code of their own."""
 
 
 def compiled_part(function: Callable[..., Any]) -> Any:
@@ -67,17 +59,19 @@ def compiled_part(function: Callable[..., Any]) -> Any:
     return register_jitable(error_model="numpy", no_cfunc_wrapper=True)(function)
 
 
-def _cached(function: Callable[..., Any], inline: Literal["never", "always"]) -> Any:
+def compiled(function: Callable[..., Any]) -> Any:
+    """Compile on first call; division by zero follows NumPy."""
     import numba
 
     folder = kernel_folder(function)
     _mark_used(folder)
     _close_to_others(folder)
+    _entries.add(function.__qualname__)
     settings: Any = numba.config
     before = settings.CACHE_DIR
     settings.CACHE_DIR = str(folder)
     try:
-        return numba.njit(cache=True, error_model="numpy", inline=inline)(function)
+        return numba.njit(cache=True, error_model="numpy")(function)
     finally:
         settings.CACHE_DIR = before
 
@@ -95,11 +89,53 @@ def compile_once(kernel: Any, *arguments: Any) -> None:
     collects = gc.isenabled()
     gc.disable()
     try:
-        with _alone_in(kernel_folder(kernel.py_func)):
+        with _alone_in(kernel_folder(kernel.py_func)), _parts_are_linked():
             kernel.compile(tuple(map(numba.typeof, arguments)))
     finally:
         if collects:
             gc.enable()
+
+
+@contextmanager
+def _parts_are_linked() -> Iterator[None]:
+    """Give no machine code to functions that only kernels call, while a kernel is compiled.
+
+    Numba optimises and emits every function together with all that it calls, and all of it again for each function
+    above. A part is linked into its kernel as it stands, and optimised once, with the kernel.
+    """
+    import numba
+    from numba.core import codegen, compiler_lock
+
+    if numba.__version__ != NUMBA_WITH_LINKED_PARTS:
+        yield
+        return
+    library: Any = codegen.CPUCodeLibrary
+    generator: Any = codegen.JITCPUCodegen
+    optimise, emit, set_environment = library._optimize_final_module, library._finalize_final_module, generator.set_env
+
+    def optimise_entry(self: Any) -> None:
+        if self.name in _entries:
+            optimise(self)
+
+    def emit_entry(self: Any) -> None:
+        if self.name in _entries:
+            emit(self)
+        else:
+            self._finalize_dynamic_globals()
+            self._finalized = True
+
+    def set_environment_of_entry(self: Any, name: str, environment: Any) -> None:
+        if self._engine.is_symbol_defined(name):
+            set_environment(self, name, environment)
+
+    with compiler_lock.global_compiler_lock:  # another thread would compile its functions without machine code
+        library._optimize_final_module, library._finalize_final_module = optimise_entry, emit_entry
+        generator.set_env = set_environment_of_entry
+        try:
+            yield
+        finally:
+            library._optimize_final_module, library._finalize_final_module = optimise, emit
+            generator.set_env = set_environment
 
 
 @contextmanager

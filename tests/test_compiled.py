@@ -65,6 +65,48 @@ def test_of_two_processes_one_compiles_and_the_other_waits_for_it(tmp_path: Path
     assert sorted(process.communicate()[0].split() for process in both) == [["2", "0"], ["2", "1"]]
 
 
+PARTS = """
+from das.compiled import compiled, compiled_part
+
+@compiled_part
+def part(x):
+    return x.sum() / x[0]
+
+@compiled
+def kernel(x):
+    return part(x) + part(x[1:])
+"""
+LINK = """
+import numpy as np
+from numba.core import codegen
+from das.compiled import compile_once
+from kernels.parts import kernel
+
+emitted, emit = [], codegen.JITCodeLibrary._finalize_specific
+def counted(self):
+    emitted.append(self.name)
+    emit(self)
+codegen.JITCodeLibrary._finalize_specific = counted
+before = codegen.CPUCodeLibrary._finalize_final_module, codegen.JITCPUCodegen.set_env
+compile_once(kernel, np.ones(3))
+after = codegen.CPUCodeLibrary._finalize_final_module, codegen.JITCPUCodegen.set_env
+print(*emitted, kernel(np.array([1.0, 2.0, 3.0])), kernel(np.array([0.0, 2.0, 3.0])), before == after)
+"""
+
+
+def test_parts_are_linked_into_their_kernel_and_get_no_machine_code_of_their_own(tmp_path: Path) -> None:
+    """By private names of one Numba: another one in the lock must be tried before it is named there."""
+    from importlib.metadata import version
+
+    from das.compiled import NUMBA_WITH_LINKED_PARTS
+
+    assert version("numba") == NUMBA_WITH_LINKED_PARTS
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "parts.py").write_text(PARTS)
+    done = subprocess.run([sys.executable, "-c", LINK], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["kernel", "8.5", "inf", "True"]
+
+
 ASK = "from das.compiled import kernels_are_compiled; import sys; print(kernels_are_compiled(), 'numba' in sys.modules)"
 
 

@@ -19,7 +19,7 @@ from das.inference.exact_likelihood import exact_interval, maximum_likelihood
 from das.inference.mcem import McemOptions, complete_data_model, mcem_fit
 from das.inference.models import BinomialBeta, PoissonGamma
 from das.inference.posterior import Posterior
-from das.inference.regression.chain import ChainOptions, regression_posterior
+from das.inference.regression.chain import regression_posterior
 from das.inference.regression.likelihood import fit_by_likelihood
 from das.inference.regression.measured_counts import CountNoise, fit_measured_counts
 from das.inference.regression.moments import corrected_fit, naive_fit
@@ -122,7 +122,7 @@ def counts_study(rng: Generator) -> bool:
 
 
 def chain_study(rng: Generator) -> bool:
-    """Metropolis on the exact likelihood, 10 rows, parameters drawn from the prior; Laplace and Gaussian noise."""
+    """Metropolis on the exact likelihood, 10 rows, parameters drawn from the prior; default options."""
     noise, noise_y = laplace(2.0), gaussian(8.0)
     intercept, slope, log_sigma, log_mu = truth = PRIOR_MEAN + PRIOR_WIDTH * rng.normal(size=4)
     x = rng.poisson(np.exp(log_mu), 10)
@@ -131,7 +131,6 @@ def chain_study(rng: Generator) -> bool:
     found = regression_posterior(
         fit,
         log_prior=lambda p: -float((((p - PRIOR_MEAN) / PRIOR_WIDTH) ** 2).sum()) / 2,
-        options=ChainOptions(draws=3_000, warmup=800, chains=1),
         seed=SeedSequence(int(rng.integers(2**63))),
     )
     low, high = found.interval("slope", NOMINAL)

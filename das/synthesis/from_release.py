@@ -27,11 +27,11 @@ from das.release.microdata import LAYOUTS
 from das.schema.counts import ProtectedCounts
 from das.storage.counts import read_counts
 from das.storage.layout import Layout
-from das.storage.permissions import make_new
+from das.storage.new_folder import new_folder, require_new
 from das.synthesis.exchange import PlaceGoals, exchanged
 from das.synthesis.graphical.model import GraphicalModel
 from das.synthesis.graphical.model_file import MODEL_FILE, StoredModel, raked, read_model
-from das.synthesis.output import STATEMENT, require_new, write_release
+from das.synthesis.output import STATEMENT, write_release
 from das.synthesis.rows import targets_of
 from geography import Spine
 
@@ -98,8 +98,8 @@ def extend_release(folder: Path, model_folder: Path, out: Path, *, match: Sequen
     table = _table(released, stored, added, columns)
     stated = _statement(statement, source, matched, added, table.num_rows)
     private = any(each.stat().st_mode & 0o077 == 0 for each in (Layout(folder).release.path, model_folder))
-    make_new(out, private=private)
-    write_release(out, table, stated, private=private)
+    with new_folder(out, private=private):
+        write_release(out, table, stated, private=private)
     return stated
 
 

@@ -23,6 +23,7 @@ from das.plan.settings import exact_rational
 from das.records.number_columns import number_columns
 from das.records.read import read_columns
 from das.schema.query import Neighbours
+from das.storage.new_folder import new_folder, require_new
 from das.storage.single_release import Budget, SingleRelease, single_release
 from das.synthesis.cost import Spent, rho_for
 from das.synthesis.curator import Curator, Records
@@ -30,7 +31,7 @@ from das.synthesis.gaussian import NumericCurator, fit_gaussian
 from das.synthesis.graphical.model import GraphicalModel
 from das.synthesis.graphical.model_file import MODEL_FILE, model_content
 from das.synthesis.methods import METHODS, OTHER_NAMES, synthesise
-from das.synthesis.output import new_folder, require_new, write_release
+from das.synthesis.output import write_release
 from das.synthesis.settings import INFERRED, SynthSettings, read_settings
 from das.synthesis.stability import StabilityOptions
 from geography.table_text import why_not_in_a_table

@@ -6,7 +6,6 @@ the files are written. Everything public is checked before: config, labels, fact
 
 from __future__ import annotations
 
-from contextlib import suppress
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -18,13 +17,13 @@ import pyarrow.parquet as pq
 import tomli_w
 from numpy.typing import NDArray
 
-from das.errors import InfeasibleError, Problem, UsageError
+from das.errors import InfeasibleError
 from das.exact import digest_of
 from das.release.manifest import files_of, versions
 from das.release.tables import csv_bytes
 from das.storage.files import json_bytes, write_atomically
 from das.storage.layout import ReleaseFolder
-from das.storage.permissions import make_new
+from das.storage.new_folder import new_folder, require_new
 from das.storage.single_release import Budget, SingleRelease, single_release
 from das.table.nonnegative import nearest_nonnegative
 from das.table_release.account import account_of
@@ -55,8 +54,7 @@ def release_table(
         Allow a testing key for confidential data.
     """
     started = _now()
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(Problem(str(out), "is not an empty folder", "name a new folder with --out"))
+    require_new(out)
     settings, table, near = open_table(config)
     promise = promise_of(settings.privacy)
     mechanism = MECHANISMS[settings.mechanism.name](promise, near)
@@ -70,31 +68,26 @@ def release_table(
     note = f"table {settings.name} by {mechanism.name}, Semi-DP given its published facts, a(t) = {near.adjacency}"
     folder = ReleaseFolder(out / "release")
     private = charge.is_testing and charge.data == "confidential"
-    for made in (out, folder.path):  # a folder that cannot be made must not cost anything
-        make_new(made, private=private)
-    try:
-        with single_release(charge, Budget(framework, amount), content, note) as release:
-            release.reserve()
-            drawn = mechanism.draw(release.streams, table.counts)
-            conforming = _conforming(table, drawn) if settings.mechanism.nonnegative else None
-            statement = _statement(settings, mechanism, release, account, table, conforming is not None)
-            _write(folder, settings, table, drawn, conforming, statement, mode=0o600 if private else 0o644)
-            manifest = {
-                "plan_digest": release.digest,
-                "facts_digest": table.facts_digest,
-                "config_digest": digest_of(content),
-                "ledger_entry": release.run_id,
-                "versions": versions(),
-                "started": started,
-                "finished": _now(),
-                "outputs": files_of(folder),
-            }
-            write_atomically(folder.manifest, json_bytes(manifest), mode=0o600 if private else 0o644)
-    except BaseException:
-        for made in (folder.path, out):  # a refusal leaves nothing; what was written stays
-            with suppress(OSError):
-                made.rmdir()
-        raise
+    with (
+        new_folder(out, folder.path, private=private),
+        single_release(charge, Budget(framework, amount), content, note) as release,
+    ):
+        release.reserve()
+        drawn = mechanism.draw(release.streams, table.counts)
+        conforming = _conforming(table, drawn) if settings.mechanism.nonnegative else None
+        statement = _statement(settings, mechanism, release, account, table, conforming is not None)
+        _write(folder, settings, table, drawn, conforming, statement, mode=0o600 if private else 0o644)
+        manifest = {
+            "plan_digest": release.digest,
+            "facts_digest": table.facts_digest,
+            "config_digest": digest_of(content),
+            "ledger_entry": release.run_id,
+            "versions": versions(),
+            "started": started,
+            "finished": _now(),
+            "outputs": files_of(folder),
+        }
+        write_atomically(folder.manifest, json_bytes(manifest), mode=0o600 if private else 0o644)
     return statement
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from das.compiled import compiled_inline, compiled_part
+from das.compiled import compiled_part
 from das.estimation.solvers.active_set.layout import Floats
 from das.estimation.solvers.active_set.setup import Constraints, Objective, hessian_product
 
 __all__ = ["value_and_bound"]
 
 
-@compiled_inline
+@compiled_part
 def _less_limits(bound: float, constraints: Constraints, multipliers: Floats) -> float:
     """Subtract twice the limits' multipliers times the bounds on their side; where there is no bound, the term is 0."""
     lower, upper = constraints.lower, constraints.upper

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from das.compiled import compiled_inline, compiled_part
+from das.compiled import compiled_part
 from das.estimation.solvers.active_set.hessian import chain_product
 from das.estimation.solvers.active_set.layout import Bools, Floats, Ints, Numbers
 from das.estimation.solvers.active_set.setup import Constraints, Objective
@@ -57,7 +57,7 @@ class Blocks(NamedTuple):
     values: Floats
 
 
-@compiled_inline
+@compiled_part
 def share_out(parent: Floats, positive: Bools, x: Floats) -> None:
     """Subtract from the positive entries of each cell what leaves the parent's count; negative ones drop out.
 
@@ -82,7 +82,7 @@ def share_out(parent: Floats, positive: Bools, x: Floats) -> None:
             positive[i, c] = x[i, c] > 0.0
 
 
-@compiled_inline
+@compiled_part
 def _open_unmet_limits(positive: Bools, binding: Ints, constraints: Constraints) -> None:
     """Make all free entries of a binding limit positive if none of them is."""
     row_start, row_cell, free = constraints.row_start, constraints.row_cell, constraints.free
@@ -97,7 +97,7 @@ def _open_unmet_limits(positive: Bools, binding: Ints, constraints: Constraints)
                         positive[row_cell[k], c] = free[row_cell[k], c]
 
 
-@compiled_inline
+@compiled_part
 def _list_entries(positive: Bools, free: Bools, face: Face) -> int:
     """List the positive entries, cell by cell; a cell of a parent that has none opens all that are free."""
     start, cell, child = face.start, face.cell, face.child
@@ -123,7 +123,7 @@ def _list_entries(positive: Bools, free: Bools, face: Face) -> int:
     return size
 
 
-@compiled_inline
+@compiled_part
 def _number_limits(binding: Ints, stiffness: Floats, number: Ints) -> tuple[int, int]:
     """Number the binding limits, then the stiff totals; return the counts without and with the latter."""
     n, rows = binding.shape
@@ -179,7 +179,7 @@ def list_face(positive: Bools, binding: Ints, constraints: Constraints, stiffnes
     )
 
 
-@compiled_inline
+@compiled_part
 def _add_cell(gram: Floats, tied: Ints, share: float, taken: Floats) -> None:
     """Subtract from the Gram matrix what projecting out a cell's sum removes: share x (limits of its entries)^2."""
     count = len(gram)
@@ -199,7 +199,7 @@ def _add_cell(gram: Floats, tied: Ints, share: float, taken: Floats) -> None:
                 row[tied[v]] -= share
 
 
-@compiled_inline
+@compiled_part
 def _gram_matrix(face: Face, constraints: Constraints, stiffness: Floats, tied: Ints) -> Floats:
     """Inner products of the binding limits and stiff totals on the face, after the cells' sums are projected out."""
     start, child = face.start, face.child
@@ -316,7 +316,7 @@ def project(
     _centre(start, share, vector, cell_multipliers)
 
 
-@compiled_inline
+@compiled_part
 def chain_product_on_face(
     place: Numbers, edges: Numbers, weights: Floats, cells: int, sums: Floats, vector: Floats, out: Floats
 ) -> None:
@@ -331,7 +331,7 @@ def chain_product_on_face(
         out[j] = flat[place[j]]
 
 
-@compiled_inline
+@compiled_part
 def blocks_product(blocks: Blocks, scratch: Floats, vector: Floats, out: Floats) -> None:
     """Multiply a vector on the face by the Hessian, block by block; ``scratch`` has room for a child's entries."""
     entry, start, values = blocks.entry, blocks.start, blocks.values

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from das.compiled import compiled_inline, compiled_part
+from das.compiled import compiled_part
 from das.estimation.solvers.active_set.layout import Floats, Ints, Numbers
 
 __all__ = ["Groups", "add_kinds_product", "chain_product", "link_groups", "residuals"]
@@ -26,7 +26,7 @@ class Groups(NamedTuple):
     nodes: int
 
 
-@compiled_inline
+@compiled_part
 def link_groups(keys: Ints, finer: Ints, group_of: Ints) -> Groups:
     """Chain partitions of the cells: each group is summed from the groups of a finer partition, or from cells.
 
@@ -129,7 +129,7 @@ def add_kinds_product(table: Floats, kinds: Ints, step: Floats, out: Floats) -> 
             out[j, c] = result[j]
 
 
-@compiled_inline
+@compiled_part
 def residuals(values: Floats, weight: Floats, groups: Groups, reference: Floats) -> tuple[float, Floats]:
     """Write weighted squared residuals of the groups' sums as a quadratic around a reference.
 

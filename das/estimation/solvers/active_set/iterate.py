@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from das.compiled import compiled_inline, compiled_part
+from das.compiled import compiled_part
 from das.estimation.solvers.active_set.descent import (
     EXTRA_STEPS,
     Progress,
@@ -171,7 +171,7 @@ def _correct_limits(constraints: Constraints, tolerances: Tolerances, state: Sta
     return changes
 
 
-@compiled_inline
+@compiled_part
 def _correct(face: Face, limits: Floats, constraints: Constraints, tolerances: Tolerances, state: State) -> int:
     """Correct the active set; return the number of changes. ``limits`` are the face's multipliers, by number."""
     number, multipliers = face.number, state.limit_multipliers
@@ -182,7 +182,7 @@ def _correct(face: Face, limits: Floats, constraints: Constraints, tolerances: T
     return changes
 
 
-@compiled_inline
+@compiled_part
 def _solve_face(
     objective: Objective,
     constraints: Constraints,
@@ -227,7 +227,7 @@ def _solve_face(
         progress = Progress(progress.energy, progress.steps, progress.products, progress.squared, solved)
 
 
-@compiled_inline
+@compiled_part
 def solve_active_set(objective: Objective, constraints: Constraints) -> Result:
     """Find the optimal table and its multipliers; it counts as solved if the last face was final and feasible."""
     stiffness, space = _stiff_totals(objective, constraints), new_workspace(objective, constraints)

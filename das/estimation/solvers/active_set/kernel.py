@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from das.compiled import compiled, compiled_inline, compiled_part
+from das.compiled import compiled, compiled_part
 from das.estimation.solvers.active_set.certificate import value_and_bound
 from das.estimation.solvers.active_set.iterate import solve_active_set
 from das.estimation.solvers.active_set.layout import Families, Floats, Ints, LimitArrays, MeasurementArrays
@@ -57,7 +57,7 @@ def _largest_violation(limits: LimitArrays, x: Floats) -> float:
     return worst
 
 
-@compiled_inline
+@compiled_part
 def _limits_of(families: Families, family: int) -> LimitArrays:
     """Limits of one of the families."""
     parent, index, columns = families.limits.parent, families.limits.column_of, families.limits.columns
@@ -68,7 +68,7 @@ def _limits_of(families: Families, family: int) -> LimitArrays:
     return LimitArrays(people, index[:, start:stop].copy(), columns, lower[first:last], upper[first:last])
 
 
-@compiled_inline
+@compiled_part
 def _objective_of(families: Families, family: int, fixed: Floats, left: Ints, group_of: Ints) -> Objective:
     """Objective of one of the families, in the cells that are left."""
     index, finer, precision = (
@@ -87,7 +87,7 @@ def _objective_of(families: Families, family: int, fixed: Floats, left: Ints, gr
     return objective
 
 
-@compiled_inline
+@compiled_part
 def _solve_one(limits: LimitArrays, families: Families, family: int, group_of: Ints, report: Floats) -> Floats:
     """Solve one family; return its table, cells x children, and fill in its row of the report."""
     children = limits.lower.shape[0]

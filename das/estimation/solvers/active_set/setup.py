@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from das.compiled import compiled_inline, compiled_part
+from das.compiled import compiled_part
 from das.estimation.solvers.active_set.hessian import (
     Groups,
     add_kinds_product,
@@ -81,7 +81,7 @@ class Objective(NamedTuple):
     stiffness: Floats  # for each child: the Hessian's value common to all pairs of cells, over a cell's value beyond it
 
 
-@compiled_inline
+@compiled_part
 def _find_free(limits: LimitArrays, free: Bools) -> bool:
     """Fill in which entries can be positive; return whether no limit contradicts itself or the cells there are."""
     parent, index, columns = limits.parent, limits.column_of, limits.columns
@@ -134,7 +134,7 @@ def fix_determined_cells(limits: LimitArrays, free: Bools, fixed: Floats) -> tup
     return consistent and any_free and count > 0, left[:count]
 
 
-@compiled_inline
+@compiled_part
 def _rows_of_columns(limits: LimitArrays, left: Ints, size: Ints) -> Ints:
     """Number the columns whose limits exclude more than entries that are not free; -1 for all others.
 
@@ -160,7 +160,7 @@ def _rows_of_columns(limits: LimitArrays, left: Ints, size: Ints) -> Ints:
     return row_of
 
 
-@compiled_inline
+@compiled_part
 def _row_bounds(
     limits: LimitArrays, row_of: Ints, row_start: Numbers, fixed: Floats, left: Ints
 ) -> tuple[Floats, Floats]:
@@ -228,7 +228,7 @@ def constraints_on_cells(limits: LimitArrays, free: Bools, fixed: Floats, left: 
     return Constraints(people, free_left, row_start, row_cell, cell_start, cell_row, low, high)
 
 
-@compiled_inline
+@compiled_part
 def _values_of_groups(
     measurements: MeasurementArrays, groups: Groups, fixed: Floats, left: Ints, group_of: Ints
 ) -> Floats:
@@ -308,7 +308,7 @@ def objective_from_measurements(
     return Objective(groups.edges, weights, no_table, no_kinds, reference, linear, constant, modulus, scale, stiffness)
 
 
-@compiled_inline
+@compiled_part
 def _stiffness_of_table(table: Floats, kinds: Ints, children: int) -> Floats:
     """Find for each child the Hessian's value common to all pairs of cells, over a cell's value beyond it."""
     k = len(kinds)
