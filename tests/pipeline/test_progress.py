@@ -78,7 +78,11 @@ def test_shards_are_in_proportion_to_the_steps(tmp_path: Path) -> None:
     assert not (tmp_path / "_scratch" / "progress").exists()
 
 
-@pytest.mark.parametrize("options", [(), ("--runner=multi-process", "--direct_num_workers=2")])
+@pytest.mark.parametrize(
+    "options",
+    [(), pytest.param(("--runner=multi-process", "--direct_num_workers=2"), marks=pytest.mark.slow)],
+    ids=["in-memory", "multi-process"],
+)
 def test_every_stage_tells_how_far_it_is(
     starter: Path, tmp_path: Path, options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,7 +74,10 @@ das.run(das.load(sys.argv[1]), out=sys.argv[2], testing_key="pieces")
 """
 
 
-@pytest.fixture(scope="module", params=["state", "county", "block"])
+slow = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", params=[pytest.param("state", marks=slow), "county", pytest.param("block", marks=slow)])
 def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A release of many shards, of which counties lie in several; some blocks have room for one kind alone.
 
