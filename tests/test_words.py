@@ -39,6 +39,7 @@ COINED = {
 }
 """A word that was coined here, and the term of the field."""
 ALLOWED = {
+    ("das/compiled.py", "engine"),  # what Numba calls the place of its machine code
     ("das/plan/load.py", "engine"),  # the old name of a config key, refused with the new one
     ("das/storage/layout.py", "whereabouts"),  # the name of a file in the confidential folders of finished runs
     ("pipelines/workers/process_pool.py", "urn"),  # a Uniform Resource Name, by which Beam finds an environment
