@@ -121,7 +121,7 @@ class Release:
         where : mapping
             Labels to which attributes or recodes are restricted: ``{"sex": "f", "age": ["15-19", "20-24"]}``.
         level : str
-            A level or a kind of area: all its places. Without any place, the top level.
+            A level or a kind of area: all its places. Without any place, those of ``areas``, or the top level.
         area : str or sequence of str
             Places as ``KIND:CODE``: ``"tract:44007"``, ``"catchment:HC05"``.
         areas : path, or mapping of kinds to paths
