@@ -422,7 +422,8 @@ def test_feldman_cousins_holds_at_least_the_noise_of_one_measurement(release: Re
     plain, other = (
         release.query("detailed", level="village", interval=each).to_pandas() for each in ("normal", "feldman-cousins")
     )
-    assert (other["low"] <= plain["low"]).all() and (other["high"] >= plain["high"]).all()
+    assert (other["low"] <= plain["low"]).all()
+    assert (other["high"] >= plain["high"]).all()
     assert (other["high"] > other["low"])[other["std_dev"] > 0].all()
 
 
@@ -432,7 +433,8 @@ def test_a_ratio_of_differences_is_not_cut_and_others_are_cut_at_zero(release: R
     assert "not cut" in signed.interval
     assert signed.to_pandas()["low"].iloc[0] < 0 or signed.to_pandas()["high"].iloc[0] > 1
     sexes = release.query(where={"sex": "f"}, over={"sex": "m"}, level="village", confidence=0.999)
-    assert "cut at 0;" in sexes.interval and (sexes.to_pandas()["low"] >= 0).all()
+    assert "cut at 0;" in sexes.interval
+    assert (sexes.to_pandas()["low"] >= 0).all()
 
 
 def test_a_denominator_that_is_not_estimable_is_named(by_level: Release) -> None:
@@ -453,7 +455,8 @@ def test_large_schemas_name_what_is_estimable(by_level: Release, monkeypatch: py
     monkeypatch.setattr("das.inference.intervals.query.LARGEST_BLOCK", 0)
     found = das.open(by_level.folder.path.parent).query("age", area=["village:N11"])
     assert found.to_pandas()["estimate"].isna().all()
-    assert "not estimable at village" in found.notes[-1] and "estimable there: total, sex" in found.notes[-1]
+    assert "not estimable at village" in found.notes[-1]
+    assert "estimable there: total, sex" in found.notes[-1]
 
 
 @pytest.mark.parametrize("weight", [float("nan"), float("inf")])
