@@ -205,8 +205,9 @@ def run(
 
 
 def open(folder: str | Path) -> Release:
-    """Open a finished release by the folder that ``run`` was given."""
-    release = Layout(Path(folder)).release
+    """Open a finished release by the folder that ``run`` was given, or by its published folder, under any name."""
+    published = ReleaseFolder(Path(folder))
+    release = published if published.manifest.exists() else Layout(Path(folder)).release
     if not Path(folder).is_dir():
         raise UsageError(Problem(str(folder), "there is no such folder", "name the one that `run` was given"))
     if not release.manifest.exists():

@@ -222,6 +222,10 @@ class TestCsv:
         assert "corrected (60 rows" in text.stdout
         assert "profile" in text.stdout
 
+    def test_noise_that_exceeds_the_residuals_is_remarked_on(self, csv: Path) -> None:
+        arguments = ["infer", "regression", str(csv), "--response", "y", "--on", "x", "--noise", "y=laplace:40"]
+        assert "less than the stated noise" in CliRunner().invoke(cli.das, arguments).stdout
+
     def test_a_refused_correction_keeps_the_naive_fit(self, csv: Path) -> None:
         found = das("infer", "regression", csv, "--response", "y", "--on", "x", "--noise", "x=laplace:50")
         assert "positive definite" in found["corrected"]["refused"]

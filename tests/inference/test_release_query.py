@@ -292,6 +292,8 @@ def test_a_release_explains_its_own_areas_without_the_files_of_its_config(releas
             target.write_bytes(path.read_bytes())
     row = das.open(copy).query(area="catchment:HC01").to_pandas()
     pd.testing.assert_frame_equal(row, release.query(area="catchment:HC01").to_pandas())
+    downloaded = (copy / "release").rename(tmp_path / "villages-2020")
+    pd.testing.assert_frame_equal(das.open(downloaded).query(area="catchment:HC01").to_pandas(), row)
 
 
 def test_a_plan_of_districts_as_a_file(release: Release, oracle: LeastSquares, tmp_path: Path) -> None:
