@@ -121,7 +121,7 @@ class Release:
         where : mapping
             Labels to which attributes or recodes are restricted: ``{"sex": "f", "age": ["15-19", "20-24"]}``.
         level : str
-            A level or a kind of area: all its places. Without any place, the top level.
+            A level or a kind of area: all its places. Without any place, those of ``areas``, or the top level.
         area : str or sequence of str
             Places as ``KIND:CODE``: ``"tract:44007"``, ``"catchment:HC05"``.
         areas : path, or mapping of kinds to paths
@@ -205,8 +205,9 @@ def run(
 
 
 def open(folder: str | Path) -> Release:
-    """Open a finished release by the folder that ``run`` was given."""
-    release = Layout(Path(folder)).release
+    """Open a finished release by the folder that ``run`` was given, or by its published folder, under any name."""
+    published = ReleaseFolder(Path(folder))
+    release = published if published.manifest.exists() else Layout(Path(folder)).release
     if not Path(folder).is_dir():
         raise UsageError(Problem(str(folder), "there is no such folder", "name the one that `run` was given"))
     if not release.manifest.exists():

@@ -50,7 +50,11 @@ _CHARGE = (
     as_json,
 )
 _PARTS = (
-    click.option("--statistic", required=True, help="mean, median, proportion, ols, or MODULE:FUNCTION of your own."),
+    click.option(
+        "--statistic",
+        required=True,
+        help="mean, median, proportion, ols (the first column on the others; slope of the second), or MODULE:FUNCTION.",
+    ),
     click.option(
         "--bounds", nargs=2, multiple=True, required=True, metavar="LOWER UPPER", help="Of the estimate; public."
     ),

@@ -49,9 +49,12 @@ def abc_(
                 progress=progress,
             )
     if out is not None:
-        import pandas as pd
+        import pyarrow as pa
 
-        pd.DataFrame({name: found.flat(name) for name in found.draws}).to_parquet(out)
+        from das.storage.files import write_atomically
+        from das.storage.shards import parquet_bytes
+
+        write_atomically(out, parquet_bytes(pa.table({name: found.flat(name) for name in found.draws})))
     kept = found.flat("theta").size
     shown = {"method": "enumeration" if listed else "abc", "draws": kept, "acceptance": found.acceptance}
     _show({**shown, "complete": found.complete, **found.summary()}, as_json)
@@ -102,6 +105,10 @@ def mcem_(problem: Path, iterations: int, start: float | None, seed: int, as_jso
             "lower": low,
             "upper": high,
         }
+        if exact.at_an_end:
+            reason = "the likelihood is largest at an end of the parameter's range: take the interval"
+            found |= {"information": None, "standard_error": None, "note": reason}
+            found["exact"]["information"] = None
     _show(found, as_json)
 
 
@@ -111,9 +118,11 @@ def _show(found: dict[str, Any], as_json: bool) -> None:
         return
     for name, value in found.items():
         if isinstance(value, dict):
-            click.echo(f"{name:<18}" + "  ".join(f"{key} {number:.6g}" for key, number in value.items()))
+            parts = (f"{key} {'-' if number is None else f'{number:.6g}'}" for key, number in value.items())
+            click.echo(f"{name:<18}" + "  ".join(parts))
         else:
-            click.echo(f"{name:<18}{value:.6g}" if isinstance(value, float) else f"{name:<18}{value}")
+            shown = f"{value:.6g}" if isinstance(value, float) else "-" if value is None else value
+            click.echo(f"{name:<18}{shown}")
 
 
 METHODS: tuple[click.Command, ...] = (abc_, mcem_)

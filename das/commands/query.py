@@ -16,7 +16,9 @@ __all__ = ["COMMANDS"]
 @run_folder
 @click.option("--query", default="total", show_default=True, help="A marginal, for example 'sex * age'.")
 @click.option("--where", multiple=True, metavar="NAME=LABEL,LABEL", help="Only these labels of an attribute or recode.")
-@click.option("--level", help="All places of a level or of a kind of area.  [default: the top level]")
+@click.option(
+    "--level", help="All places of a level or kind of area.  [default: the areas of --areas, or the top level]"
+)
 @click.option("--area", multiple=True, metavar="KIND:CODE", help="A place, on the spine or off it; give it again.")
 @click.option("--areas", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A file of further areas.")
 @click.option("--minus", metavar="KIND:CODE", help="Differences from this place.")

@@ -63,6 +63,11 @@ def latent_posterior(statistic: NoisyStatistic, model: Model) -> tuple[NDArray[n
     """Return possible true values, their probabilities given what was released, and the log evidence."""
     listed = candidates(statistic, model.support)
     log_weights = model.log_predictive(listed.values) + listed.log_noise
+    best = int(np.argmax(log_weights))
+    first, last = listed.values[0] > model.support[0], listed.values[-1] < model.support[1]  # type: ignore[index]
+    if (best == 0 and first) or (best == len(log_weights) - 1 and last):
+        reason = "lies so far from the released value that true values which it prefers are not listed"
+        raise InputError(Problem("prior", reason, "check the value, its noise and the prior"))
     log_evidence = float(logsumexp(log_weights))
     if not np.isfinite(log_evidence):
         raise InputError(Problem("prior", "gives no mass to any true value that the noise allows", "widen the prior"))

@@ -35,6 +35,8 @@ BLOCK = 1 << 21
 """So many terms are added up at once."""
 TINY = 1e-9
 """Distance that a search keeps from the ends of a parameter's range."""
+NEAR = 1e-5
+"""A maximum as near to an end as this is compared with the end itself."""
 
 
 def log_likelihood(theta: ArrayLike, *, statistic: NoisyStatistic, model: Model) -> Array:
@@ -88,11 +90,13 @@ class Fit:
     lower: float
     upper: float
     confidence: float
+    at_an_end: bool = False
+    """Whether the likelihood is largest at an end of the parameter's range, where it has no standard error."""
 
     @property
     def standard_error(self) -> float:
-        """One over the root of the information."""
-        return float(self.information**-0.5) if self.information > 0 else float("nan")
+        """One over the root of the information; NaN at an end of the parameter's range."""
+        return float(self.information**-0.5) if self.information > 0 and not self.at_an_end else float("nan")
 
     @property
     def wald(self) -> tuple[float, float]:
@@ -125,6 +129,9 @@ def maximum_likelihood(*, statistic: NoisyStatistic, model: Model, confidence: f
     ends = points[max(best - 1, 0)], points[min(best + 1, len(points) - 1)]
     found = minimize_scalar(lambda t: -log_l(t), bounds=ends, method="bounded", options={"xatol": 1e-9 * (1 + ends[1])})
     estimate, peak = float(found.x), -float(found.fun)
+    low, high = model.parameter_range
+    nearest = min((end for end in (low, high) if np.isfinite(end)), key=lambda end: abs(end - estimate), default=np.inf)
+    at_an_end = abs(estimate - nearest) < NEAR and log_l(nearest + np.sign(estimate - nearest) * TINY) >= peak - TINY
     weights = np.exp(model.log_density(listed.values, np.asarray(estimate)) + listed.log_noise - peak)
     mean = float(weights @ listed.values)
     score = model.score(listed.values, estimate)
@@ -140,6 +147,7 @@ def maximum_likelihood(*, statistic: NoisyStatistic, model: Model, confidence: f
         lower=below,
         upper=above,
         confidence=confidence,
+        at_an_end=bool(at_an_end),
     )
 
 

@@ -289,10 +289,10 @@ def model_of(content: Mapping[str, object]) -> Model:
         raise ConfigError(Problem("model.name", f"{name!r} is not a built-in model", remedy))
     kind = MODELS[str(name)]
     given = {key: value for key, value in content.items() if key != "name"}
-    wanted = {each.name for each in fields(kind)}
+    wanted = [each.name for each in fields(kind)]
     needed = {each.name for each in fields(kind) if each.default is MISSING}
     wrong = [
-        Problem(f"model.{key}", "is not known", f"{name} has {', '.join(wanted)}") for key in given.keys() - wanted
+        Problem(f"model.{key}", "is not known", f"{name} has {', '.join(wanted)}") for key in given if key not in wanted
     ]
     missing = [Problem(f"model.{key}", "is missing", f"{name} needs it") for key in sorted(needed - given.keys())]
     if wrong or missing:

@@ -52,7 +52,10 @@ class NoisyStatistic:
     provenance: str = MEASUREMENT
 
     def __init__(self, *, value: ArrayLike, noise: Any, provenance: str = MEASUREMENT) -> None:
-        values = np.atleast_1d(np.array(value, dtype=np.float64))
+        try:
+            values = np.atleast_1d(np.array(value, dtype=np.float64))
+        except (TypeError, ValueError):  # text, or lists within lists
+            values = np.empty(0)
         if values.ndim != 1 or not values.size or not np.isfinite(values).all():
             raise InputError(Problem("statistic", "its values are not finite numbers", "give one number, or a list"))
         several = isinstance(noise, Iterable) and not isinstance(noise, (str, AdditiveNoise))

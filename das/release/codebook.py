@@ -29,8 +29,8 @@ NUMBERS = {
     "count": "published count",
     "estimate": "linear estimate: not biased, may be negative",
     "std_dev": "standard deviation of the estimate",
-    "low": "lower end of the 95 % interval",
-    "high": "upper end of the 95 % interval",
+    "low": "lower end of the 95 % interval of the true count; the published count may lie outside",
+    "high": "upper end of the 95 % interval of the true count; the published count may lie outside",
 }
 RECORDS = {
     "SCHEMA_TYPE_CODE": "kind of file",

@@ -141,3 +141,11 @@ def test_too_few_effective_draws_are_refused(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_same_question_gives_the_same_answer() -> None:
     one, two = (posterior_draws(star([4, 3, 2]), np.array([1, 2]), "test", 500)[0] for _ in range(2))
     assert (one == two).all()
+
+
+def test_of_equally_short_intervals_the_one_with_most_draws_is_taken() -> None:
+    """A symmetric posterior of whole numbers has a symmetric interval, whole or halved."""
+    draws = np.repeat(np.arange(9.0), [1, 8, 28, 56, 70, 56, 28, 8, 1])[:, None]
+    low, high = shortest_limits(np.hstack([draws, draws / 2]), 0.5)
+    assert low.tolist() == [3.0, 1.5]
+    assert high.tolist() == [5.0, 2.5]

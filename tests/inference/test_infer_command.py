@@ -222,6 +222,10 @@ class TestCsv:
         assert "corrected (60 rows" in text.stdout
         assert "profile" in text.stdout
 
+    def test_noise_that_exceeds_the_residuals_is_remarked_on(self, csv: Path) -> None:
+        arguments = ["infer", "regression", str(csv), "--response", "y", "--on", "x", "--noise", "y=laplace:40"]
+        assert "less than the stated noise" in CliRunner().invoke(cli.das, arguments).stdout
+
     def test_a_refused_correction_keeps_the_naive_fit(self, csv: Path) -> None:
         found = das("infer", "regression", csv, "--response", "y", "--on", "x", "--noise", "x=laplace:50")
         assert "positive definite" in found["corrected"]["refused"]
@@ -245,3 +249,28 @@ class TestCsv:
         done = CliRunner().invoke(cli.das, ["infer", "regression", "--page", str(tmp_path / "page.html")])
         assert done.exit_code == 0
         assert (tmp_path / "page.html").read_text().count('role="img"') == 3
+
+
+def test_a_maximum_at_zero_is_given_an_interval_and_no_standard_error(tmp_path: Path) -> None:
+    path = tmp_path / "problem.toml"
+    path.write_text(PROBLEM.replace("37.4", "-3.0"))
+    found = das("infer", "mcem", path)
+    assert found["standard_error"] is None
+    assert found["information"] is None
+    assert found["exact"]["upper"] > 10
+    assert "end of the parameter's range" in found["note"]
+    shown = CliRunner().invoke(cli.das, ["infer", "mcem", str(path)]).output
+    assert "standard_error    -" in shown
+
+
+def test_a_file_that_cannot_be_written_is_named(problem: Path, tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="nowhere") as caught:
+        das("infer", "abc", problem, "--draws", "10", "--out", tmp_path / "nowhere" / "draws.parquet")
+    assert "nowhere" in str(caught.value.filename)  # what the message names
+
+
+def test_unknown_keys_name_the_known_ones_in_their_order(tmp_path: Path) -> None:
+    path = tmp_path / "problem.toml"
+    path.write_text(PROBLEM + "spread = 3\n")
+    with pytest.raises(ConfigError, match="poisson-gamma has shape, rate, exposure"):
+        read_problem(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -487,3 +488,33 @@ class TestCalibration:
     def test_noise_that_is_ignored_is_found(self) -> None:
         ranks = self.ranks(noise_of(DiscreteLaplace("1/2")), noise_of(DiscreteLaplace(7)), "enumeration")
         assert kstest(ranks, "uniform").pvalue < 1e-6
+
+
+@pytest.mark.parametrize("value", ["many", [[1.0, 2.0], [3.0]], None])
+def test_values_that_are_no_numbers_are_named(value: object) -> None:
+    with pytest.raises(InputError, match="not finite numbers"):
+        NoisyStatistic(value=value, noise=laplace(5))  # type: ignore[arg-type]
+
+
+def test_a_prior_whose_values_are_out_of_the_noises_reach_is_refused() -> None:
+    """Listed values end 745 scales from the released one; what the prior prefers lies below them all."""
+    model = PoissonGamma(shape=25, rate=1)
+    for value, scale in ((1e9, 5), (4_000.0, 5)):
+        with pytest.raises(InputError, match="lies so far from the released value"):
+            latent_posterior(NoisyStatistic(value=value, noise=laplace(scale)), model)
+    values, weights, _ = latent_posterior(NoisyStatistic(value=3_000.0, noise=laplace(5)), model)
+    decay = 0.5 * math.exp(1 / 5)  # of the negative binomial law times the noise, below the value
+    assert values @ weights == pytest.approx(25 * decay / (1 - decay), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("model", "value"),
+    [(PoissonGamma(shape=25, rate=1), -3.0), (BinomialBeta(trials=10, a=1, b=1), 14.0)],
+)
+def test_a_maximum_at_an_end_of_the_range_has_no_standard_error(model: Any, value: float) -> None:
+    fit = maximum_likelihood(statistic=NoisyStatistic(value=value, noise=laplace(5)), model=model)
+    assert fit.at_an_end
+    assert math.isnan(fit.standard_error)
+    inside = maximum_likelihood(statistic=NoisyStatistic(value=7.0, noise=laplace(1)), model=model)
+    assert not inside.at_an_end
+    assert inside.standard_error > 0

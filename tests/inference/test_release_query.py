@@ -292,6 +292,8 @@ def test_a_release_explains_its_own_areas_without_the_files_of_its_config(releas
             target.write_bytes(path.read_bytes())
     row = das.open(copy).query(area="catchment:HC01").to_pandas()
     pd.testing.assert_frame_equal(row, release.query(area="catchment:HC01").to_pandas())
+    downloaded = (copy / "release").rename(tmp_path / "villages-2020")
+    pd.testing.assert_frame_equal(das.open(downloaded).query(area="catchment:HC01").to_pandas(), row)
 
 
 def test_a_plan_of_districts_as_a_file(release: Release, oracle: LeastSquares, tmp_path: Path) -> None:
@@ -392,6 +394,87 @@ def test_the_command_takes_differences_sums_and_ratios(run: Callable[..., str], 
     assert less["rows"][0]["std_dev"] == pytest.approx(terms["rows"][0]["std_dev"])
     share = json.loads(run("--where", "sex=f", "--over", "total", "--json"))
     assert 0 < share["rows"][0]["low"] < share["rows"][0]["high"] < 1
+
+
+def test_a_weighted_sum_beside_a_level_has_a_row_of_its_own(release: Release) -> None:
+    found = release.query(level="province", combine=[(2.0, "province:N")]).to_pandas()
+    assert found["place"].tolist() == ["province:N", "province:S", "+2*province:N"]
+    assert found["count"].iloc[2] == 2 * found["count"].iloc[0]
+
+
+@pytest.mark.parametrize("interval", ["normal", "feldman-cousins"])
+def test_an_area_of_one_village_has_the_interval_of_the_village(
+    release: Release, tmp_path: Path, interval: Any
+) -> None:
+    (tmp_path / "mine.csv").write_text("area,geocode\n01,N12\n")
+    one = release.query(area="village:N12", interval=interval).to_pandas()
+    areas = tmp_path / "mine.csv"
+    for found in (
+        release.query(areas=areas, area="mine:01", interval=interval),
+        release.query(areas=areas, interval=interval),  # the areas of the file are what is asked about
+        release.query(combine=[(1.0, "village:N12")], interval=interval),
+    ):
+        numbers = found.to_pandas()
+        for name in ("count", "estimate", "std_dev", "low", "high"):
+            assert numbers[name].tolist() == one[name].tolist(), name
+
+
+def test_feldman_cousins_holds_at_least_the_noise_of_one_measurement(release: Release) -> None:
+    """Noise of one measurement decides a cell of a village: its own quantiles are not those of a normal error."""
+    plain, other = (
+        release.query("detailed", level="village", interval=each).to_pandas() for each in ("normal", "feldman-cousins")
+    )
+    assert (other["low"] <= plain["low"]).all()
+    assert (other["high"] >= plain["high"]).all()
+    assert (other["high"] > other["low"])[other["std_dev"] > 0].all()
+
+
+def test_a_ratio_of_differences_is_not_cut_and_others_are_cut_at_zero(release: Release) -> None:
+    terms = [(1.0, "village:N11"), (-1.0, "village:N12")]
+    signed = release.query(where={"sex": "f"}, over={}, combine=terms)
+    assert "not cut" in signed.interval
+    assert signed.to_pandas()["low"].iloc[0] < 0 or signed.to_pandas()["high"].iloc[0] > 1
+    sexes = release.query(where={"sex": "f"}, over={"sex": "m"}, level="village", confidence=0.999)
+    assert "cut at 0;" in sexes.interval
+    assert (sexes.to_pandas()["low"] >= 0).all()
+
+
+def test_a_denominator_that_is_not_estimable_is_named(by_level: Release) -> None:
+    found = by_level.query(where={"sex": "f"}, over={"age": "65+"}, level="village")
+    assert found.to_pandas()["estimate"].isna().all()
+    assert any("determines 'total where age=65+'" in note for note in found.notes)
+
+
+def test_counts_of_an_earlier_release_are_noted_for_large_schemas_too(
+    release: Release, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("das.inference.intervals.query.LARGEST_BLOCK", 0)
+    monkeypatch.setattr("das.inference.intervals.public_files.PublicFiles.notes", lambda _: ("earlier",))
+    assert das.open(release.folder.path.parent).query().notes[0] == "earlier"
+
+
+def test_large_schemas_name_what_is_estimable(by_level: Release, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("das.inference.intervals.query.LARGEST_BLOCK", 0)
+    found = das.open(by_level.folder.path.parent).query("age", area=["village:N11"])
+    assert found.to_pandas()["estimate"].isna().all()
+    assert "not estimable at village" in found.notes[-1]
+    assert "estimable there: total, sex" in found.notes[-1]
+
+
+@pytest.mark.parametrize("weight", [float("nan"), float("inf")])
+def test_a_weight_that_is_no_number_is_refused(release: Release, weight: float) -> None:
+    with pytest.raises(UsageError, match="weight of province:N is not a finite number"):
+        release.query(combine=[(weight, "province:N")])
+
+
+def test_areas_under_the_name_of_a_level_are_refused(release: Release, tmp_path: Path) -> None:
+    (tmp_path / "village.csv").write_text("area,geocode\n01,N12\n")
+    with pytest.raises(UsageError, match="'village' is a level of this release"):
+        release.query(areas=tmp_path / "village.csv", level="village")
+
+
+def test_a_confidence_near_one_is_not_shown_as_certainty(release: Release) -> None:
+    assert "99.99999 % intervals" in release.query(confidence=0.9999999).text()
 
 
 class TestSmallTables:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from das.bench.coverage_udp import exponential_rate
-from das.errors import ConfigError
+from das.errors import ConfigError, UsageError
 from das.inference.confidential.grid import Grid
 from das.inference.confidential.parts import PartOptions
 from das.inference.confidential.row_statistics import BUILT_IN
@@ -93,3 +93,11 @@ def test_private_maximum_likelihood_removes_the_bias_of_blocks() -> None:
     found = private_mle(rows, exponential_rate, (0, 4), budget, options=options, charge=TEST).estimate[0]
     assert naive == pytest.approx(20 / 19, abs=0.015)
     assert found == pytest.approx(1, abs=0.03)
+
+
+def test_bounds_that_do_not_fit_a_built_in_statistic_are_named() -> None:
+    rows = np.random.default_rng(1).normal(5, 1, (2000, 2))
+    with pytest.raises(UsageError, match="2 pairs are given, and 'ols' has 1 number"):
+        sample_aggregate(
+            rows, BUILT_IN["ols"], [(0, 10), (0, 1)], Budget("pure", 1), options=PartOptions(parts=20), charge=TEST
+        )

@@ -99,6 +99,8 @@ def test_the_codebook_is_a_valid_data_package_of_all_tables_and_records(release:
     files = {path.relative_to(folder).with_suffix("").as_posix() for path in folder.glob("[tm]*/**/*.parquet")}
     assert described == {name for name in files if not name.startswith("measurements")}
     by_name = {resource["name"]: resource["schema"]["fields"] for resource in package["resources"]}
+    described = {field["name"]: field.get("description") for fields in by_name.values() for field in fields}
+    assert all("the published count may lie outside" in described[end] for end in ("low", "high"))
     titles = {field["name"]: field.get("title") for field in by_name["district-sex_by_age"]}
     assert titles["f_by_age_0_14"] == "sex: f; age: 0-14"
     assert {field["unit"] for field in by_name["district-sex_by_age"][2:]} == {"person"}

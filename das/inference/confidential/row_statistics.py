@@ -41,6 +41,8 @@ class Statistic:
         Whether it takes weights at all; without them there are no bootstraps.
     columns : pair
         The least and the largest number of columns, or None.
+    numbers : int, optional
+        How many numbers it returns, where that is known beforehand.
 
     Examples
     --------
@@ -54,6 +56,13 @@ class Statistic:
     batched: bool = False
     weighted: bool = True
     columns: tuple[int, int | None] = (1, None)
+    numbers: int | None = None
+
+    def check_bounds(self, count: int) -> None:
+        """Refuse another number of bounds than there are numbers to bound."""
+        if self.numbers is not None and count != self.numbers:
+            reason = f"{count} pairs are given, and {self.name!r} has {self.numbers} number{'s' * (self.numbers > 1)}"
+            raise UsageError(Problem("bounds", reason, "give one pair for each number; nothing was spent"))
 
     def check_columns(self, count: int) -> None:
         """Refuse a number of columns that the statistic does not take."""
@@ -128,10 +137,10 @@ def ols(rows: Reals, weights: Reals) -> Reals:
 
 
 BUILT_IN = {
-    "mean": Statistic(mean, "mean", batched=True, columns=(1, 1)),
-    "median": Statistic(median, "median", batched=True, columns=(1, 1)),
-    "proportion": Statistic(proportion, "proportion", batched=True, columns=(1, 1)),
-    "ols": Statistic(ols, "ols", batched=True, columns=(2, None)),
+    "mean": Statistic(mean, "mean", batched=True, columns=(1, 1), numbers=1),
+    "median": Statistic(median, "median", batched=True, columns=(1, 1), numbers=1),
+    "proportion": Statistic(proportion, "proportion", batched=True, columns=(1, 1), numbers=1),
+    "ols": Statistic(ols, "ols", batched=True, columns=(2, None), numbers=1),
 }
 """What the commands know by name; `ols` takes the response first, then the regressor that is asked about."""
 

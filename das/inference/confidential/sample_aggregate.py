@@ -167,6 +167,7 @@ def sample_aggregate(
     True
     """
     chosen, rows, grids = as_statistic(statistic), as_rows(data), grids_of(bounds, grid_bits)
+    chosen.check_bounds(len(grids))
     share = checked_share("spread_share", spread_share)
     for noise in filter(None, _noises(budget, grids, share)):
         refuse_too_small(sqrt(noise.variance()) / (grids[0].steps * options.parts), "the range of the bounds")

@@ -80,7 +80,7 @@ class Intervals:
 
     def text(self, rows: int = _SHOWN) -> str:
         """The answer as a table for people, of at most so many rows."""
-        head = f"{self.asked}; {100 * self.confidence:g} % intervals: {self.interval}"
+        head = f"{self.asked}; {100 * self.confidence:.10g} % intervals: {self.interval}"
         columns = self.table.column_names
         decimals = {} if self.is_ratio else _DECIMALS
         shown = [

@@ -294,6 +294,8 @@ def posterior_draws(tree: TreeOfRelease, nodes: Indices, name: str, n: int = DRA
 def shortest_limits(draws: Floats, confidence: float) -> tuple[Floats, Floats]:
     """Ends of the shortest interval that holds the stated share of the draws, for each column.
 
+    Whole numbers have several as short: the one that holds the most draws is taken.
+
     Examples
     --------
     >>> low, high = shortest_limits(np.repeat([0.0, 1.0, 2.0, 9.0], [50, 30, 16, 4])[:, None], 0.95)
@@ -303,6 +305,11 @@ def shortest_limits(draws: Floats, confidence: float) -> tuple[Floats, Floats]:
     ordered = np.sort(draws, axis=0)
     kept = int(np.ceil(confidence * len(draws)))
     widths = ordered[kept - 1 :] - ordered[: len(draws) - kept + 1]
-    first = widths.argmin(axis=0)
-    column = np.arange(draws.shape[1])
-    return ordered[first, column], ordered[first + kept - 1, column]
+    low, high = np.zeros(draws.shape[1]), np.zeros(draws.shape[1])
+    for column, (values, width) in enumerate(zip(ordered.T, widths.T, strict=True)):
+        first = np.flatnonzero(width <= width.min() * (1 + 1e-9))
+        below, above = values[first], values[first + kept - 1]
+        held = np.searchsorted(values, above, side="right") - np.searchsorted(values, below, side="left")
+        best = int(held.argmax())
+        low[column], high[column] = below[best], above[best]
+    return low, high

@@ -3,11 +3,12 @@
 The linear estimate is unbiased and, as a sum of many independent noises, normal to a good approximation. Counts are not
 negative, which gives a choice: *normal* limits are cut at zero, and are a point where the estimate lies far below it;
 *Feldman-Cousins* limits (Feldman and Cousins 1998, Physical Review D 57, 3873) order outcomes by their likelihood ratio
-and are never empty. Both cover with the stated probability whatever the true count is.
+and are never empty. Both cover a normal estimate with the stated probability whatever the true count is.
 
 A number that rests on one integer measurement is not normal: with discrete Gaussian noise of standard deviation 0.5 the
 normal interval of 95 % covers 79 %. There the noise's own distribution is used, which covers at least with the stated
-probability, and mixed with a normal one as far as other measurements have a part in the estimate.
+probability, and mixed with a normal one as far as other measurements have a part in the estimate. Feldman-Cousins
+limits alone would cover as little, and are widened to hold these.
 """
 
 from __future__ import annotations

@@ -24,6 +24,14 @@ class Place:
     name: str
     union: Union
 
+    @property
+    def level(self) -> str | None:
+        """The level of the geounit that this is; None for any other sum."""
+        only = [(level, members) for level, members in self.union.items() if members.units.size]
+        if len(only) == 1 and only[0][1].weights.tolist() == [1.0]:
+            return only[0][0]
+        return None
+
 
 @dataclass(frozen=True)
 class Gazetteer:
@@ -31,6 +39,12 @@ class Gazetteer:
 
     files: PublicFiles
     more: Mapping[str, Areas]
+
+    def __post_init__(self) -> None:
+        for kind in self.more:
+            if kind in self.files.plan.levels:
+                reason = f"{kind!r} is a level of this release, so areas of that name could not be told from it"
+                raise UsageError(Problem("--areas", reason, "give the file another name"))
 
     @property
     def kinds(self) -> list[str]:
@@ -64,11 +78,16 @@ class Gazetteer:
         return Place(text, coarsest(spine, areas.members(code)))
 
     def all_of(self, kind: str) -> list[Place]:
-        """Every area of a kind off the spine."""
+        """Every geounit of a level, or every area of a kind off the spine."""
+        spine = self.files.spine
+        if kind in spine.levels:
+            return [
+                Place(f"{kind}:{code}", {kind: Members(np.array([unit], dtype=np.int64), np.ones(1))})
+                for unit, (code, real) in enumerate(zip(spine.geocodes(kind), spine.real(kind), strict=True))
+                if real  # a placeholder of a skipped level is no place
+            ]
         areas = self.areas(kind)
-        return [
-            Place(f"{kind}:{code}", coarsest(self.files.spine, areas.members(code))) for code in areas.codes.tolist()
-        ]
+        return [Place(f"{kind}:{code}", coarsest(spine, areas.members(code))) for code in areas.codes.tolist()]
 
     def areas(self, kind: str) -> Areas:
         """The areas of a kind off the spine."""

@@ -204,7 +204,11 @@ class _PooledFiles(PublicFiles):
 
     def notes(self) -> tuple[str, ...]:
         """What a reader should know of every answer."""
-        return (_NOTE,)
+        return (*super().notes(), _NOTE)
+
+    def estimable(self, level: str) -> list[str]:
+        """Queries that were measured there: others would need a table of their own."""
+        return [m.query.name for m in self.plan.at(level)]
 
     def values(self, level: str, path: Path) -> list[Floats]:
         """Sums of measured answers, each over how many they are: an array per query, geounits x sums."""

@@ -17,8 +17,10 @@ from das.estimation.linear.basis import Basis
 from das.estimation.linear.blue import Exact
 from das.estimation.linear.covariances import Covariances, LevelFacts, sweep_covariances
 from das.estimation.linear.exact_zeros import known_zeros
+from das.estimation.linear.selected import sees_unseen
 from das.facts.fact import Fact, limits_of
 from das.facts.file import read_facts
+from das.inference.intervals.asked import ask
 from das.plan.load import load
 from das.plan.plan import Measurement, Plan, numbers_per_unit
 from das.storage.layout import ReleaseFolder
@@ -73,6 +75,12 @@ class PublicFiles:
             return ()
         fixed = ", ".join(f"{each.query.name!r} at {each.level}" for each in self.plan.published)
         return (f"counts of an earlier release ({fixed}) are kept as published; no interval covers their own noise",)
+
+    def estimable(self, level: str) -> list[str]:
+        """Measured queries that can be estimated at a level."""
+        seen = self.covariances.seen(level)
+        names = dict.fromkeys(m.query.name for m in self.plan.measurements)
+        return [name for name in names if not sees_unseen(self.basis, ask(self.plan.schema, name).factors, seen)]
 
     @cached_property
     def covariances(self) -> Covariances:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from pathlib import Path
 from typing import Literal
 
@@ -16,14 +17,14 @@ from das.errors import Problem, UsageError
 from das.estimation.linear.basis import Blocks
 from das.estimation.linear.blue import RELATIVE_ZERO
 from das.estimation.linear.selected import sees_unseen, selected_covariances
-from das.estimation.linear.unions import Members, covariances_of_unions
+from das.estimation.linear.unions import covariances_of_unions
 from das.inference.intervals.answer import Intervals
 from das.inference.intervals.asked import Asked, Where, ask
 from das.inference.intervals.estimates import Estimates
-from das.inference.intervals.limits import feldman_cousins, fieller, half_width, normal_limits
+from das.inference.intervals.limits import feldman_cousins, fieller, normal_limits
+from das.inference.intervals.own_noise import half_widths_by_own_noise
 from das.inference.intervals.places import Gazetteer, Place, combined
 from das.inference.intervals.public_files import LARGEST_BLOCK, PublicFiles
-from das.schema.schema import Partition
 from geography import Areas
 
 __all__ = ["INTERVALS", "Question", "answer", "level_intervals"]
@@ -31,8 +32,6 @@ __all__ = ["INTERVALS", "Question", "answer", "level_intervals"]
 Floats = NDArray[np.float64]
 Interval = Literal["normal", "feldman-cousins"]
 INTERVALS: tuple[Interval, ...] = ("normal", "feldman-cousins")
-_ALIKE_NORMAL = 5.0
-"""Discrete Gaussian noise of a larger standard deviation counts as normal."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +81,10 @@ class Question:
             raise UsageError(Problem("--confidence", "must lie strictly between 0 and 1", "give for example 0.95"))
         if self.interval not in INTERVALS:
             raise UsageError(Problem("--interval", f"{self.interval!r} is unknown", f"use {' or '.join(INTERVALS)}"))
-        signed = self.minus or any(weight < 0 for weight, _ in self.combine)
-        if self.interval == "feldman-cousins" and (signed or self.is_ratio):
+        for weight, place in self.combine:
+            if not isfinite(weight):
+                raise UsageError(Problem("--combine", f"the weight of {place} is not a finite number", "give another"))
+        if self.interval == "feldman-cousins" and (self.is_signed or self.is_ratio):
             reason = "is for counts, which are not negative; a difference or a ratio may be"
             raise UsageError(Problem("--interval feldman-cousins", reason, "use normal"))
 
@@ -92,12 +93,18 @@ class Question:
         """Whether a ratio is asked."""
         return self.over is not None or self.over_area is not None
 
+    @property
+    def is_signed(self) -> bool:
+        """Whether something is subtracted, so that the sum of counts may be negative."""
+        return bool(self.minus) or any(weight < 0 for weight, _ in self.combine)
+
 
 @dataclass(frozen=True)
 class _Numbers:
     """Numbers of some places: places x answers; NaN where something is not estimable."""
 
     names: list[str]
+    levels: Sequence[str | None]  # of places that are one geounit
     counts: Floats
     estimate: Floats
     variance: Floats
@@ -127,7 +134,7 @@ def answer(known: Estimates, question: Question) -> Intervals:
     if question.is_ratio:
         return _ratio(known, question, asked, below, gazetteer)
     level = question.level
-    if level in files.plan.levels and not question.minus and not question.area:
+    if level in files.plan.levels and not (question.minus or question.area or question.combine):
         real = np.flatnonzero(files.spine.real(level))
         numbers = _of_level(known, level, real, asked)
     else:
@@ -161,23 +168,16 @@ def level_intervals(
 
 
 def _places(gazetteer: Gazetteer, question: Question) -> list[Place]:
-    """The places that are asked about."""
+    """The places that are asked about: without any, the areas of a file that is given, or the top level."""
     places = [gazetteer.place(text) for text in question.area]
-    if question.level is not None:
-        if question.level in gazetteer.files.plan.levels:
-            spine = gazetteer.files.spine
-            codes, real = spine.geocodes(question.level), spine.real(question.level)
-            places += [
-                Place(f"{question.level}:{codes[unit]}", {question.level: Members(np.array([unit]), np.ones(1))})
-                for unit in np.flatnonzero(real).tolist()
-            ]
-        else:
-            places += gazetteer.all_of(question.level)
+    kinds = [question.level] if question.level is not None else []
+    if not (kinds or places or question.combine):
+        kinds = list(gazetteer.more) or [gazetteer.files.plan.levels[0]]
+    for kind in kinds:
+        places += gazetteer.all_of(kind)
     if question.combine:
         terms = [(weight, gazetteer.place(text)) for weight, text in question.combine]
         places.append(combined(" ".join(f"{weight:+g}*{place.name}" for weight, place in terms), terms))
-    if not places:
-        return _places(gazetteer, replace(question, level=gazetteer.files.plan.levels[0]))
     if question.minus:
         less = gazetteer.place(question.minus)
         places = [combined(f"{place.name} - {less.name}", [(1.0, place), (-1.0, less)]) for place in places]
@@ -192,12 +192,12 @@ def _of_level(known: Estimates, level: str, units: NDArray[np.int64], asked: Ask
     names = [f"{level}:{code}" for code in codes[units].tolist()]
     if sees_unseen(files.basis, asked.factors, files.covariances.seen(level)):
         nothing = np.full(counts.shape, np.nan)
-        return _Numbers(names, counts, nothing, nothing)
+        return _Numbers(names, [level] * len(names), counts, nothing, nothing)
     kind_of, blocks = files.covariances.final(level)
     kinds, at = np.unique(kind_of[units], return_inverse=True)
     variance = _variances(files, asked, asked, [block[kinds] for block in blocks])[at.reshape(-1)]
     estimate = known.answers(level, units, asked)
-    return _Numbers(names, counts, _rounded(estimate, variance), variance)
+    return _Numbers(names, [level] * len(names), counts, _rounded(estimate, variance), variance)
 
 
 def _of_places(known: Estimates, places: Sequence[Place], blocks: Blocks | None = None, *, asked: Asked) -> _Numbers:
@@ -209,7 +209,8 @@ def _of_places(known: Estimates, places: Sequence[Place], blocks: Blocks | None 
     variance = _variances(files, asked, asked, blocks)
     open_ = _is_open(files, places, asked)
     estimate[open_], variance[open_] = np.nan, np.nan
-    return _Numbers([place.name for place in places], counts, _rounded(estimate, variance), variance)
+    names, levels = [place.name for place in places], [place.level for place in places]
+    return _Numbers(names, levels, counts, _rounded(estimate, variance), variance)
 
 
 def _sums(known: Estimates, places: Sequence[Place], asked: Asked) -> tuple[Floats, Floats]:
@@ -259,56 +260,22 @@ def _rounded(estimate: Floats, variance: Floats) -> Floats:
 
 def _limits(files: PublicFiles, question: Question, numbers: _Numbers, asked: Asked) -> tuple[Floats, Floats, str]:
     deviation = np.sqrt(numbers.variance)
-    signed = bool(question.minus) or any(weight < 0 for weight, _ in question.combine)
+    half = half_widths_by_own_noise(files, numbers.levels, numbers.variance, asked, question.confidence)
+    own = ~np.isnan(half)
+    least = -np.inf if question.is_signed else 0.0
+    below, above = np.maximum(numbers.estimate - half, least), np.maximum(numbers.estimate + half, least)
     if question.interval == "feldman-cousins":
-        return *feldman_cousins(numbers.estimate, deviation, question.confidence), "Feldman-Cousins"
-    least = -np.inf if signed else 0.0
-    low, high = normal_limits(numbers.estimate, deviation, question.confidence, least=least)
-    how = "normal, not cut" if signed else "normal, cut at zero"
-    half = _single_measurement(files, numbers, asked, question.confidence)
-    known = ~np.isnan(half)
-    if known.any():
-        low = np.where(known, np.maximum(numbers.estimate - half, least), low)
-        high = np.where(known, np.maximum(numbers.estimate + half, least), high)
-        how += "; by the noise's own distribution where an answer was measured itself"
-    return low, high, how
-
-
-def _single_measurement(files: PublicFiles, numbers: _Numbers, asked: Asked, confidence: float) -> Floats:
-    """Half widths where places are geounits in which an answer was measured itself, NaN elsewhere."""
-    out = np.full(numbers.estimate.shape, np.nan)
-    level_of = [name.partition(":")[0] for name in numbers.names]
-    for level in dict.fromkeys(level_of):
-        if level not in files.plan.levels:
-            continue
-        rows = [
-            i
-            for i, (name, each) in enumerate(zip(numbers.names, level_of, strict=True))
-            if each == level and " " not in name
-        ]
-        for m in files.measured(level):
-            noise, variance = m.mechanism, m.mechanism.variance()
-            if not noise.weights.linear and variance > _ALIKE_NORMAL**2:
-                continue
-            same = _same_answers(asked, m.query.factors)
-            if not same.any():
-                continue
-            here = np.ix_(np.array(rows, dtype=np.int64), np.flatnonzero(same))
-            part = numbers.variance[here]
-            weights, at = np.unique(np.round(np.clip(part / variance, 0.0, 1.0), 6), return_inverse=True)
-            half = np.array([half_width(noise, float(w), confidence) if w > 0 else np.nan for w in weights])
-            out[here] = half[at].reshape(part.shape)
-    return out
-
-
-def _same_answers(asked: Asked, factors: Sequence[Partition]) -> NDArray[np.bool_]:
-    """Which answers are exactly one answer of a query."""
-    out = np.ones(1, dtype=bool)
-    for mine, part in zip(asked.factors, factors, strict=True):
-        groups = {tuple(sorted(group)) for group in part.groups}
-        rows = np.array([tuple(np.flatnonzero(row).tolist()) in groups for row in mine])
-        out = np.outer(out, rows).reshape(-1)
-    return out
+        low, high = feldman_cousins(numbers.estimate, deviation, question.confidence)
+        low, high = np.fmin(low, below), np.fmax(high, above)  # normal limits alone hold too little of one noise
+        how, by = "Feldman-Cousins", "; at least those of the noise's own distribution"
+    else:
+        low, high = normal_limits(numbers.estimate, deviation, question.confidence, least=least)
+        low, high = np.where(own, below, low), np.where(own, above, high)
+        how, by = (
+            "normal, not cut" if question.is_signed else "normal, cut at zero",
+            "; by the noise's own distribution",
+        )
+    return low, high, how + (f"{by} where an answer was measured itself" if own.any() else "")
 
 
 def _ratio(known: Estimates, question: Question, asked: Asked, below: Asked, gazetteer: Gazetteer) -> Intervals:
@@ -333,35 +300,35 @@ def _ratio(known: Estimates, question: Question, asked: Asked, below: Asked, gaz
         estimate, published = n[1] / d[1], n[0] / d[0]
         variance = (of_n - 2 * estimate * both + estimate**2 * of_d) / d[1] ** 2
     low, high = fieller(n[1], d[1], (of_n, np.broadcast_to(of_d, of_n.shape), both), question.confidence)
-    inside = question.over_area is None and not question.minus and below.covers(asked)
-    least, most = (0.0, 1.0) if inside else (-np.inf, np.inf)
+    inside = question.over_area is None and not question.is_signed and below.covers(asked)
+    least, most = -np.inf if question.is_signed else 0.0, 1.0 if inside else np.inf
     for array in (estimate, variance, low, high):
         array[open_] = np.nan
     names = [p.name if p is o else f"{p.name} / {o.name}" for p, o in zip(places, other, strict=True)]
-    numbers = _Numbers(names, published, estimate, np.maximum(variance, 0.0))
-    notes = _notes(files, numbers, asked)
+    numbers = _Numbers(names, [None] * len(names), published, estimate, np.maximum(variance, 0.0))
+    notes = _notes(files, numbers, asked, below)
     if np.isinf(low[~open_]).any():
         notes += ("where the denominator is not different from zero Fieller's limits are infinite",)
-    how = "Fieller" + (", cut at 0 and 1" if inside else "") + "; std_dev by the delta method"
+    cut = "not cut" if question.is_signed else "cut at 0 and 1" if inside else "cut at 0"
+    how = f"Fieller, {cut}; std_dev by the delta method"
     clipped = np.clip(low, least, most), np.clip(high, least, most)
     over = replace(below, condition=below.condition or "anybody")
     shown = _table(question, asked, numbers, *clipped, how, notes)
     return replace(shown, asked=f"{asked.text} / {over.condition}")
 
 
-def _notes(files: PublicFiles, numbers: _Numbers, asked: Asked) -> tuple[str, ...]:
+def _notes(files: PublicFiles, numbers: _Numbers, *questions: Asked) -> tuple[str, ...]:
     if not np.isnan(numbers.estimate).any():
         return files.notes()
     levels = dict.fromkeys(name.partition(":")[0] for name in numbers.names)
     found = []
     for level in levels if all(level in files.plan.levels for level in levels) else files.plan.levels[-1:]:
         seen = files.covariances.seen(level)
-        if not sees_unseen(files.basis, asked.factors, seen):
-            continue
-        names = dict.fromkeys(m.query.name for m in files.plan.measurements)
-        known = [q for q in names if not sees_unseen(files.basis, ask(files.plan.schema, q).factors, seen)]
-        what = f"estimable there: {', '.join(known)}" if known else "nothing is estimable there"
-        found.append(f"not estimable at {level}: nothing that was measured determines {asked.text!r}; {what}")
+        for asked in questions:
+            if sees_unseen(files.basis, asked.factors, seen):
+                known = files.estimable(level)
+                what = f"estimable there: {', '.join(known)}" if known else "nothing is estimable there"
+                found.append(f"not estimable at {level}: nothing that was measured determines {asked.text!r}; {what}")
     return (*files.notes(), *found)
 
 

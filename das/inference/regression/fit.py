@@ -91,6 +91,8 @@ def regression_text(found: Mapping[str, Any]) -> str:
         for term, each in fit["coefficients"].items():
             ends = f"{each['lower']:>10.4g} to {each['upper']:.4g}"
             lines.append(f"  {term:<28}{each['estimate']:>10.4g}  se {each['standard_error']:<9.3g}{ends}")
+        if fit["residual_variance"] < 0:
+            lines.append("  residuals vary less than the stated noise alone: check the noise, or use more rows")
     if "likelihood" in found:
         fit = found["likelihood"]
         low, high = ("any" if fit.get(end) is None else f"{fit[end]:.4g}" for end in ("lower", "upper"))
