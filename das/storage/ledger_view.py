@@ -28,8 +28,8 @@ JOINT = "effective numbers of all releases together: das account FOLDER, a folde
 
 APART = (
     "releases of one table, of synthetic records or of an estimate are in the sum at what they were charged (a table: "
-    "its promise under semi), and in no joint account: their promises are about one record given their own public facts, or about one row, "
-    "and no theorem joins them to moves that keep a plan's places and invariants"
+    "its promise under semi), and in no joint account: their promises are about one record given their own public "
+    "facts, or about one row, and no theorem joins them to moves that keep a plan's places and invariants"
 )
 
 
