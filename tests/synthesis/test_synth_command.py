@@ -219,6 +219,13 @@ def test_methods_are_compared_on_data_that_need_no_protection(config: Path, tmp_
         CliRunner().invoke(cli.das, ["synth-compare", str(config)], catch_exceptions=False)
 
 
+def test_a_method_that_is_left_out_says_what_it_does_not_keep(config: Path) -> None:
+    config.write_text(config.read_text().split("[options]")[0])
+    changed(config, ('rho = "1/2" ', 'epsilon = "4"\ndelta = "1/100000" '))
+    found = CliRunner().invoke(cli.das, ["synth-compare", str(config), "--runs", "1", "--json"])
+    assert json.loads(found.output)["left_out"]["stability"] == "invariants: released cells do not keep them"
+
+
 def test_the_page_names_every_method() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert all(f"`{name}`" in page for name in (*METHODS, "gaussian"))
