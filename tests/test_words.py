@@ -40,6 +40,7 @@ COINED = {
 """A word that was coined here, and the term of the field."""
 ALLOWED = {
     ("das/plan/load.py", "engine"),  # the old name of a config key, refused with the new one
+    ("das/compiled.py", "engine"),  # an attribute of a class of Numba
     ("das/storage/layout.py", "whereabouts"),  # the name of a file in the confidential folders of finished runs
     ("pipelines/workers/process_pool.py", "urn"),  # a Uniform Resource Name, by which Beam finds an environment
     ("pipelines/runners/local.py", "urn"),  # the same, and Beam's module of such names
