@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from das.commands.shared import as_json, config_file, load_plan, print_json, run_folder
+from das.commands.shared import as_json, config_file, load_plan, print_json
 from das.errors import Problem, UsageError
 
 if TYPE_CHECKING:
@@ -145,15 +145,19 @@ def account_(sources: tuple[str, ...], html: Path | None, as_json: bool) -> None
 
 
 @click.command()
-@run_folder
+@click.argument("folder", metavar="DIR|LEDGER", type=click.Path(path_type=Path, exists=True))
 @click.option("--verify", is_flag=True, help="Check the hash chain, its witnesses, and the release's entry.")
 @click.option("--raise-to", metavar="TOTAL", help="Raise what may ever be spent on the data set, for example 7/2.")
 @click.option("--accept-loss", is_flag=True, help="Go on although entries are gone; what they charged stays charged.")
 @click.option("--distinct-from", metavar="NAME", help="These are other people than those of the data set NAME.")
+@click.option("--dataset", metavar="NAME", help="Which data set a decision is about, where the ledger has several.")
 @click.option("--reason", help="Why a person decided so; it is recorded, and published with later releases.")
 @as_json
 def ledger(folder: Path, verify: bool, as_json: bool, **decision: Any) -> None:
-    """Show what has been spent on this data, by which release; record a person's decision about it."""
+    """Show what has been spent on this data, by which release; record a person's decision about it.
+
+    DIR is the folder of a run. After `das table`, `das synth` or an estimate from rows: the ledger's file or folder.
+    """
     from das.storage.ledger_view import Decision, ledger_of, ledger_text, rows_of
 
     book, guard = ledger_of(folder, verify=verify, decision=Decision(**decision))

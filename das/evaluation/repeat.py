@@ -30,7 +30,7 @@ def for_testing(plan: Plan, ledger: Path) -> Plan:
     """Return the same plan under another name and with a separate ledger, so that the data set is not charged."""
     settings = plan.settings
     release = settings.release.model_copy(update={"name": "simulation"})
-    data = settings.input.model_copy(update={"ledger": str(ledger), "dataset": "simulation", "budget": None})
+    data = settings.input.model_copy(update={"ledger": str(ledger.absolute()), "dataset": "simulation", "budget": None})
     return replace(plan, settings=settings.model_copy(update={"release": release, "input": data}))
 
 

@@ -41,6 +41,9 @@ def read_source(name: str | Plan) -> Source:
     if isinstance(name, Plan):
         return _source_of(name)
     layout = Layout(Path(name))
+    if _is_single(layout):
+        reason = "is a release of one table or of synthetic records, whose account is its own privacy.json"
+        raise UsageError(Problem(name, reason, "`das ledger LEDGER` says what was charged on its data in all"))
     if layout.release.config.exists():
         manifest = json.loads(layout.release.manifest.read_bytes()) if layout.release.manifest.exists() else {}
         return Source(
@@ -64,8 +67,15 @@ def _source_of(plan: Plan) -> Source:
         return Source(plan, None)
 
 
+def _is_single(layout: Layout) -> bool:
+    """Whether the folder is one that `das table` or `das synth` wrote."""
+    return (layout.release.path / "facts.json").exists() or (layout.root / "synthetic.csv").exists()
+
+
 def releases_in(folder: Path) -> list[Release]:
     """Find the runs that a folder holds, one in each of its subfolders; empty for any other folder.
+
+    Releases of one table or of synthetic records are none of them.
 
     A copy of a release is the same release, and is listed once.
     """
@@ -75,6 +85,8 @@ def releases_in(folder: Path) -> list[Release]:
     seen: set[bytes] = set()
     for child in sorted(path for path in folder.iterdir() if path.is_dir()):
         layout = Layout(child)
+        if _is_single(layout):
+            continue  # no theorem joins it to a plan; the ledger's sum, which stands beside, has its charge
         if layout.release.manifest.exists():
             content = layout.release.manifest.read_bytes()
             if content not in seen:

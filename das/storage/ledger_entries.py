@@ -259,7 +259,8 @@ class LedgerEntries:
             f"the total {_PARAMETER[account.framework]} of data set {entry.dataset!r} is {account.amount}, of which "
             f"{spent} is already spent{' by ' * bool(names)}{', '.join(names)}; "
             f"run {entry.run_id!r} needs {entry.amount} and {account.amount - spent} is left",
-            "lower this run's budget, or raise the total, with a reason: das ledger DIR --raise-to TOTAL --reason WHY",
+            "lower this run's budget, or raise the total, with a reason: das ledger DIR --raise-to TOTAL --reason WHY "
+            "(DIR: a run's folder, or the ledger's)",
         )
 
 

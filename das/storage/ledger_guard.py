@@ -23,7 +23,7 @@ from das.storage.witness import Account, Checkpoint, Damaged, Witness, read_witn
 
 __all__ = ["LedgerGuard", "state_folder"]
 
-_ACCEPT = "das ledger DIR --accept-loss --reason WHY"
+_ACCEPT = "das ledger DIR --accept-loss --reason WHY"  # DIR: a run's folder, or the ledger's
 _RESTORE = (
     f"restore the ledger's latest copy; if there is none, a person may record the loss: {_ACCEPT} (what the witness "
     "says was spent stays charged)"
@@ -275,7 +275,8 @@ class LedgerGuard:
                         f"data set {dataset!r} holds the people of data set {each.dataset!r}{elsewhere}, to which run "
                         f"{each.run_id!r} was charged: a second name would be a second budget",
                         f"under [input], set {use}; if they are other people, a person may record it: das ledger DIR "
-                        f"--distinct-from {name} --reason WHY",
+                        f"--distinct-from {name} --reason WHY (DIR: a run's folder; or the ledger's, with --dataset "
+                        f"{dataset!r})",
                     )
 
     def _write(self, witness: Witness) -> None:

@@ -1,4 +1,4 @@
-"""The ledger of a run's data set, found through the run's folder: shown, verified, changed by a person's decision."""
+"""The ledger of a data set, found through a run's folder or by itself: shown, verified, changed by a decision."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from das.storage.ledger import Ledger
 from das.storage.ledger_entries import Entry, LedgerEntries
 from das.storage.ledger_guard import LedgerGuard
 from das.storage.single_release import NOT_RECORDED
+from das.storage.witness import Witness, read_witnesses
 
 __all__ = ["Decision", "charges_beside", "ledger_of", "ledger_text", "rows_of"]
 
@@ -26,9 +27,9 @@ NOMINAL = "amounts are nominal: what a release charges, as if nothing were publi
 JOINT = "effective numbers of all releases together: das account FOLDER, a folder that holds their run folders"
 
 APART = (
-    "releases of one table, of synthetic records or of an estimate are in the sum at what they were charged, "
-    "and not in that account: their promises are about one record given their own public facts, or about one row, "
-    "and no theorem joins them to moves that keep a plan's places and invariants"
+    "releases of one table, of synthetic records or of an estimate are in the sum at what they were charged (a table: "
+    "its promise under semi), and in no joint account: their promises are about one record given their own public "
+    "facts, or about one row, and no theorem joins them to moves that keep a plan's places and invariants"
 )
 
 
@@ -40,6 +41,7 @@ class Decision:
     accept_loss: bool = False
     distinct_from: str | None = None
     reason: str | None = None
+    dataset: str | None = None
 
     @property
     def option(self) -> str | None:
@@ -54,24 +56,23 @@ class Decision:
             raise UsageError(Problem(" ".join(named), "are two decisions", "record one at a time"))
         if self.reason is not None and not named:
             raise UsageError(Problem("--reason", "means nothing by itself", f"use it with {', '.join(given)}"))
+        if self.dataset is not None and not named:
+            raise UsageError(Problem("--dataset", "means nothing by itself", f"use it with {', '.join(given)}"))
         if named and not self.reason:
             raise UsageError(Problem(named[0], "needs a --reason", "say why; it is recorded"))
         return named[0] if named else None
 
 
 def ledger_of(folder: Path, *, verify: bool, decision: Decision | None = None) -> tuple[Ledger, LedgerGuard]:
-    """Open the ledger of a run's data set and its guard; record a decision, and verify, if asked."""
+    """Open the ledger of a data set and its guard; record a decision, and verify, if asked.
+
+    `folder` is that of a run, or the ledger's file or folder: `das table`, `das synth` and estimates from rows leave no
+    run's folder, and what they publish does not say where the ledger lies.
+    """
     layout, decision = Layout(folder), decision or Decision()
     option = decision.option
-    try:
-        origin = json.loads(layout.confidential.origin.read_bytes())
-    except FileNotFoundError:
-        raise UsageError(Problem(str(folder), "holds no run of das", "name the folder given to --out")) from None
-    except PermissionError:
-        raise UsageError(Problem(str(layout.confidential.path), "is closed to you", "ask its owner")) from None
-    path = Path(origin["ledger"])
-    inputs = tuple(map(Path, origin.get("inputs", ())))  # folders begun by version 0.2.0 do not name them
-    guard = LedgerGuard(path, inputs, layout.confidential.path.resolve())
+    origin, guard = _origin_of(folder)
+    path = guard.ledger
     if not path.exists() and not decision.accept_loss:
         guard.check(LedgerEntries())
         if not layout.confidential.key.exists() and not layout.release.measurements.exists():
@@ -80,7 +81,7 @@ def ledger_of(folder: Path, *, verify: bool, decision: Decision | None = None) -
         raise BudgetError(Problem(str(path), "the ledger is gone", "restore it; a new one would forget what was spent"))
     ledger = Ledger.open(path)
     if option is not None:
-        _decide(ledger, guard, decision, origin)
+        _decide(ledger, guard, decision, origin | _dataset_of(ledger, decision, origin))
         guard.record(ledger)
     if verify:
         problems = ledger.verify()
@@ -91,6 +92,45 @@ def ledger_of(folder: Path, *, verify: bool, decision: Decision | None = None) -
         if problems:
             raise BudgetError(problems)
     return ledger, guard
+
+
+def _origin_of(folder: Path) -> tuple[dict[str, Any], LedgerGuard]:
+    """Return what a run's folder says of its data set, and the guard of its ledger; of a ledger by itself the guard."""
+    layout = Layout(folder)
+    try:
+        origin = json.loads(layout.confidential.origin.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        if (alone := _ledger_at(folder)) is not None:
+            return {}, LedgerGuard(alone.resolve(), (folder.resolve(),) if folder.is_dir() else ())
+        remedy = "name the folder given to `das run --out`, or the ledger's file, which lies beside the data"
+        raise UsageError(Problem(str(folder), "holds no run of das and no ledger", remedy)) from None
+    except PermissionError:
+        raise UsageError(Problem(str(layout.confidential.path), "is closed to you", "ask its owner")) from None
+    inputs = tuple(map(Path, origin.get("inputs", ())))  # folders begun by version 0.2.0 do not name them
+    return origin, LedgerGuard(Path(origin["ledger"]), inputs, layout.confidential.path.resolve())
+
+
+def _ledger_at(place: Path) -> Path | None:
+    """Return the ledger's file: the place itself, in it, or, if it is gone, where the witness in this place says."""
+    for path in (place, place / "ledger.sqlite"):
+        if path.is_file():
+            return path
+    named = {Path(found.ledger) for _, found in read_witnesses(place) if isinstance(found, Witness)}
+    return named.pop() if len(named) == 1 else None
+
+
+def _dataset_of(ledger: Ledger, decision: Decision, origin: dict[str, Any]) -> dict[str, Any]:
+    """Return the data set that a decision is about, as named, as the run's folder says, or the ledger's only one."""
+    frameworks = {entry.dataset: entry.framework for entry in ledger.entries()}
+    named = decision.dataset or origin.get("dataset") or (next(iter(frameworks)) if len(frameworks) == 1 else None)
+    if decision.accept_loss:
+        named = named or ""  # whatever the witnesses name is charged again
+    elif named is None or (named not in frameworks and decision.distinct_from is None and not origin):
+        reason = "is about no data set of this ledger" if named else "needs the name of a data set"
+        known = ", ".join(frameworks) or "none"
+        raise UsageError(Problem(str(decision.option), reason, f"write --dataset NAME; the ledger has {known}"))
+    kept = origin.get("framework") or next(iter(frameworks.values()), "zcdp")
+    return {"dataset": named, "framework": frameworks.get(named, kept)}
 
 
 def _decide(ledger: Ledger, guard: LedgerGuard, decision: Decision, origin: dict[str, Any]) -> None:
@@ -219,9 +259,11 @@ def ledger_text(ledger: Ledger, guard: LedgerGuard, *, verified: bool) -> str:
         lines.append(f"spent on {name}: {unit} {spent}{about}{of}")
     lines.append(NOMINAL)
     lines += [f"witness: {place}" for place in _places(ledger, guard)] or ["witness: none yet"]
-    if any(entry.kind == "commit" for entry in ledger.entries()):
+    committed = [entry.run_id for entry in ledger.entries() if entry.kind == "commit"]
+    apart = _apart(ledger, committed)
+    if len(committed) > len(apart):
         lines.append(JOINT)
-    if _apart(ledger, [entry.run_id for entry in ledger.entries() if entry.kind == "commit"]):
+    if apart:
         lines.append(APART)
     if verified:
         lines.append("hash chain: verified")

@@ -62,7 +62,7 @@ def compare_methods(config: Path, *, runs: int = 3) -> dict[str, Any]:
                 )
                 measured.append(_measured(name, curator, constraints, settings.privacy.records, records))
         except ProblemsFound as error:
-            left_out[name] = error.problems[0].reason
+            left_out[name] = f"{error.problems[0].where}: {error.problems[0].reason}"
             continue
         rows.append({"method": name} | {key: median(each[key] for each in measured) for key in measured[0]})
     return {"runs": runs, "records": len(records), "methods": rows, "left_out": left_out}

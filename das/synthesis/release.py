@@ -62,14 +62,19 @@ def release_synthetic(
     """
     method = OTHER_NAMES.get(method, method)
     if method != GAUSSIAN and method not in METHODS:
-        raise UsageError(Problem(method, "is not a method", f"there are {', '.join((*METHODS, GAUSSIAN))}"))
+        known = ", ".join((*METHODS, *OTHER_NAMES, GAUSSIAN))
+        raise UsageError(Problem(method, "is not a method", f"there are {known}"))
     settings = read_settings(config)
     require_new(out)
-    options = _options(method, settings)
-    _check_columns(method, settings)
-    file = settings.input.path(config)
     framework = "zcdp" if method == GAUSSIAN else METHODS[method].framework
-    budget = Budget(framework, amount_of(settings, framework), settings.privacy.neighbours)
+    try:
+        options = _options(method, settings)
+        _check_columns(method, settings)
+        budget = Budget(framework, amount_of(settings, framework), settings.privacy.neighbours)
+    except ConfigError as error:
+        named = [replace(each, where=f"{config.name}: {each.where}") for each in error.problems]
+        raise ConfigError(named) from None
+    file = settings.input.path(config)
     charge = settings.input.charge(config, testing_key=testing_key, unprotected=unprotected)
     content = {"method": method, "config": settings.model_dump_json(), "options": repr(options)}
     note = f"synthetic records {settings.name} by {method}"
@@ -214,14 +219,16 @@ def _options(method: str, settings: SynthSettings) -> Any:
     problems, given = [], {}
     for key, value in settings.options.items():
         if key not in known:
-            problems.append(Problem(f"options.{key}", f"is no option of {method}", f"there are {', '.join(known)}"))
+            there = f"there are {', '.join(known)}" if known else "it has none: leave it out"
+            problems.append(Problem(f"options.{key}", f"is no option of {method}", there))
         elif isinstance(known[key], Fraction):
             try:
                 given[key] = exact_rational(value)
             except ValueError as error:
                 problems.append(Problem(f"options.{key}", str(error)))
         elif type(value) is not type(known[key]):
-            problems.append(Problem(f"options.{key}", f"is not {type(known[key]).__name__}"))
+            remedy = f"write for example {known[key]!r}"
+            problems.append(Problem(f"options.{key}", f"is not {type(known[key]).__name__}", remedy))
         else:
             given[key] = value
     if problems:

@@ -133,7 +133,7 @@ def test_a_test_run_is_listed_and_free(run: Run, config: Path, tmp_path: Path) -
 def test_folders_without_a_ledger(run: Run, tmp_path: Path) -> None:
     ended = run("ledger", tmp_path)
     assert ended.code == 2
-    assert "holds no run of das; name the folder given to --out" in ended.stderr
+    assert "holds no run of das and no ledger; name the folder given to `das run --out`" in ended.stderr
 
 
 @pytest.fixture
@@ -207,3 +207,59 @@ def test_a_damaged_ledger_grants_nothing(run: Run, config: Path, tmp_path: Path)
     assert refused.code == 5
     assert "altered after it was written" in refused.stderr
     assert not (tmp_path / "second" / "release" / "measurements").exists()
+
+
+TABLE = """
+name = "town"
+[input]
+file = "town.csv"
+count = "people"
+dataset = "town"
+total = "1"
+data = "generated"
+[columns]
+sex = ["f", "m"]
+[privacy]
+epsilon = "1"
+[mechanism]
+name = "k-norm"
+"""
+
+
+def test_a_table_leaves_no_run_and_its_ledger_is_named_by_itself(run: Run, tmp_path: Path) -> None:
+    config, ledger = tmp_path / "town.toml", tmp_path / "ledger.sqlite"
+    config.write_text(TABLE)
+    (tmp_path / "town.csv").write_text("sex,people\nf,8\nm,9\n")
+    assert run("table", config, "--out", tmp_path / "first").code == 0
+    refused = run("table", config, "--out", tmp_path / "second")
+    assert refused.code == 5
+    assert "(DIR: a run's folder, or the ledger's)" in refused.stderr
+    published = run("ledger", tmp_path / "first")
+    assert published.code == 2
+    assert "or the ledger's file, which lies beside the data" in published.stderr
+
+    shown = run("ledger", ledger)
+    assert shown.code == 0
+    assert "spent on town: epsilon 1 of 1; 0 is left" in shown.stdout
+    assert "no theorem joins them" in shown.stdout
+    assert "das account FOLDER" not in shown.stdout, "there is no run to account"
+    assert run("ledger", tmp_path, "--verify").code == 0
+    other = run("ledger", ledger, "--raise-to", "2", "--reason", "a second table", "--dataset", "city")
+    assert other.code == 2
+    assert "--raise-to: is about no data set of this ledger; write --dataset NAME; the ledger has town" in other.stderr
+    alone = run("ledger", ledger, "--dataset", "town")
+    assert (alone.code, "--dataset: means nothing by itself" in alone.stderr) == (2, True)
+
+    assert run("ledger", tmp_path, "--raise-to", "2", "--reason", "a second table").code == 0
+    config.write_text(TABLE.replace('total = "1"', 'total = "2"'))
+    assert run("table", config, "--out", tmp_path / "second").code == 0
+    ledger.unlink()
+    gone = run("ledger", tmp_path)
+    assert gone.code == 5
+    assert "the ledger is gone, which the witness " in gone.stderr
+    accepted = run("ledger", tmp_path, "--accept-loss", "--reason", "a fire", "--json", "--verify")
+    assert accepted.code == 0
+    assert json.loads(accepted.stdout)["datasets"] == {"town": {"spent": "2"}}
+    again = run("table", config, "--out", tmp_path / "third")
+    assert again.code == 5
+    assert "needs 1 and 0 is left" in again.stderr

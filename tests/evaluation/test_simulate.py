@@ -19,6 +19,7 @@ from das.evaluation.simulate import compare, comparison_text, simulate, simulati
 from das.evaluation.simulated_people import people_of
 from das.plan.load import load
 from das.runner import find_runner
+from das.storage.ledger_access import ledger_path
 
 pytestmark = pytest.mark.slow
 
@@ -165,3 +166,11 @@ def test_people_are_generated_unless_somebody_says_otherwise(config, tmp_path):
     assert words.startswith("CONFIDENTIAL")
     assert plans["secret"].settings.input.data == "confidential"
     assert "generated" in people_of({"own": load(config)}, "public", tmp_path, seed=1, margins=None)[1]
+
+
+def test_a_folder_is_named_from_where_the_command_is_typed(config: Path, monkeypatch, tmp_path: Path) -> None:
+    """And not from the config's folder, to which paths in a config are relative."""
+    monkeypatch.chdir(tmp_path)
+    testing = module.for_testing(load(config), Path("runs") / "ledger.sqlite")
+    assert ledger_path(testing) == tmp_path / "runs" / "ledger.sqlite"
+    assert testing.folder != tmp_path

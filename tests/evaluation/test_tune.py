@@ -6,6 +6,7 @@ import json
 import tomllib
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from das.evaluation.country import country_of, generate_country
 from das.evaluation.tuning import read_targets, tune
 from das.evaluation.tuning.shares import _rounded, costs_of, least_precisions, weights_of
 from das.evaluation.tuning.targets import Target, TargetSettings
-from das.evaluation.tuning.text import tuned_config, tuned_json
+from das.evaluation.tuning.text import tuned_config, tuned_json, warnings_of
 from das.evaluation.tuning.trial import Trial
 from das.plan.load import load
 from das.plan.plan import Plan
@@ -183,6 +184,31 @@ def test_a_limit_that_is_too_low_names_the_nearest(country: Any, capsys: pytest.
     said = capsys.readouterr().err
     assert "sex at block: mean |error| at most 1" in said
     assert "nearest with these shares and rho = 1/100" in said
+
+
+def test_a_wrong_target_is_one_mistake_and_none_at_all_another(country: Any) -> None:
+    for text, words in (
+        ('[[target]]\nlevel = "county"\nquery = "sex"\nshare = 0.9\n', "target.1: say exactly one of"),
+        ("target = []\n", "target: is missing; write [[target]]"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            read_targets(country.file("t.toml", text), regular(country))
+        (problem,) = caught.value.problems
+        assert words in str(problem)
+
+
+@pytest.mark.parametrize(("keep", "words"), [(None, "or [keep] times = 3"), (3.0, "[keep] holds because other")])
+def test_what_nobody_asks_for_is_said_with_a_remedy_that_was_not_taken(country: Any, keep: Any, words: str) -> None:
+    plan = regular(country)
+    shares = [SimpleNamespace(level=m.level, query=m.query, share=Fraction(1, 10**6)) for m in plan.measurements]
+    found: Any = SimpleNamespace(
+        own=SimpleNamespace(plan=plan),
+        tuned=SimpleNamespace(plan=SimpleNamespace(measurements=shares)),
+        determined=(),
+        trial=SimpleNamespace(targets=SimpleNamespace(keep=keep)),
+    )
+    (warning,) = warnings_of(found)
+    assert words in warning
 
 
 def test_confidential_data_are_refused(country: Any) -> None:

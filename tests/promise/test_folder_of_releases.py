@@ -24,6 +24,22 @@ TREE = {
     "queries": {"all": {"total": "1"}, "block": {"sex": "1/2", "detailed": "1/2"}},
 }
 
+TABLE = """
+name = "town"
+[input]
+file = "town.csv"
+count = "people"
+dataset = "town"
+total = "3"
+data = "generated"
+[columns]
+sex = ["f", "m"]
+[privacy]
+epsilon = "1"
+[mechanism]
+name = "k-norm"
+"""
+
 
 class Finished:
     """Folders as finished runs leave them: config, spine and manifest, and where their ledger is."""
@@ -125,6 +141,20 @@ def test_a_table_and_synthetic_records_are_in_the_sum_and_not_in_the_account(fin
     assert [row["charged"] for row in book["apart"]] == ["1/8", "1/8"]
     code, out, _ = das(capsys, "ledger", finished.root / "measured")
     assert "no theorem joins them" in out
+
+
+def test_a_table_beside_runs_is_left_to_the_ledger(finished: Finished, capsys, tmp_path: Path) -> None:
+    finished.release("measured", invariant=[TOTAL])
+    (tmp_path / "town.csv").write_text("sex,people\nf,8\nm,9\n")
+    config = tmp_path / "town.toml"
+    config.write_text(TABLE)
+    assert das(capsys, "table", config, "--out", finished.root / "town", "--testing-key", "a")[0] == 0
+    code, out, err = das(capsys, "account", finished.root, "--json")
+    assert (code, err) == (0, "")
+    assert [row["release"] for row in json.loads(out)["releases"]] == ["measured"]
+    code, _, err = das(capsys, "account", finished.root / "town")
+    assert code == 2
+    assert "is a release of one table or of synthetic records, whose account is its own privacy.json" in err
 
 
 def test_what_cannot_be_accounted_together_is_listed_with_the_reason(finished: Finished, capsys) -> None:

@@ -219,6 +219,13 @@ def test_methods_are_compared_on_data_that_need_no_protection(config: Path, tmp_
         CliRunner().invoke(cli.das, ["synth-compare", str(config)], catch_exceptions=False)
 
 
+def test_a_method_that_is_left_out_says_what_it_does_not_keep(config: Path) -> None:
+    config.write_text(config.read_text().split("[options]")[0])
+    changed(config, ('rho = "1/2" ', 'epsilon = "4"\ndelta = "1/100000" '))
+    found = CliRunner().invoke(cli.das, ["synth-compare", str(config), "--runs", "1", "--json"])
+    assert json.loads(found.output)["left_out"]["stability"] == "invariants: released cells do not keep them"
+
+
 def test_the_page_names_every_method() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert all(f"`{name}`" in page for name in (*METHODS, "gaussian"))
@@ -226,3 +233,27 @@ def test_the_page_names_every_method() -> None:
 
 def test_the_library_example_of_the_page() -> None:
     exec(next(text for kind, text in BLOCKS if kind == "python"), {})
+
+
+@pytest.mark.parametrize(
+    ("method", "match"),
+    [
+        ("mst", r"people\.toml: options\.triples: is no option of mst; it has none: leave it out$"),
+        ("aim", r"people\.toml: options\.triples: is no option of aim; there are degree, "),
+        ("gaussion", "there are pairs, .*graphical.*gaussian"),
+    ],
+)
+def test_what_a_method_does_not_take_is_named_with_the_config(
+    config: Path, tmp_path: Path, method: str, match: str
+) -> None:
+    with pytest.raises((ConfigError, UsageError), match=match):
+        release_synthetic(method, config, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_wrong_kind_of_budget_is_named_with_the_config(config: Path, tmp_path: Path) -> None:
+    config.write_text(config.read_text().split("[options]")[0])
+    with pytest.raises(
+        ConfigError, match=r"people\.toml: privacy: this method spends epsilon; give epsilon and no rho"
+    ):
+        release_synthetic("histogram", config, tmp_path / "out")

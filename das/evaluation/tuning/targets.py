@@ -192,7 +192,9 @@ def read_targets(path: Path, plan: Plan) -> Targets:
     try:
         settings = FileSettings.model_validate(read_toml(path))
     except ValidationError as error:
-        raise ConfigError([_problem(path, item) for item in error.errors()]) from None
+        # a target that is wrong is no target either: pydantic then also finds too few
+        items = [item for item in error.errors() if item["type"] != "too_short"] or error.errors()
+        raise ConfigError([_problem(path, item) for item in items]) from None
     problems, found = [], []
     for number, each in enumerate(settings.target, start=1):
         key = f"{path.name}, target.{number}"
@@ -224,6 +226,6 @@ def _problem(path: Path, item: Any) -> Problem:
         sections: dict[Any, type[Section]] = {"target": TargetSettings, "limit": LimitSettings, "keep": KeepSettings}
         model = FileSettings if len(loc) == 1 else sections[loc[0]]
         return Problem(where, "unknown key", nearest(str(loc[-1]), model.model_fields))
-    if item["type"] == "missing":
+    if item["type"] in ("missing", "too_short"):
         return Problem(where, "is missing", 'write [[target]] with level = "...", query = "..." and mae = 5')
     return Problem(where, item["msg"].removeprefix("Value error, "))

@@ -135,8 +135,11 @@ def warnings_of(found: Tuned) -> list[str]:
     idle = [f"{query} at {level}" for (level, query), share in spent.items() if share < SMALL]
     if idle:
         shown = ", ".join(idle[:6]) + (f" and {len(idle) - 6} more" if len(idle) > 6 else "")
-        remedy = "state a target for what matters, or [keep] times = 3 to let no measured query become much worse"
-        out.append(f"no target needs a noticeable share of {shown}: their own errors will be large; {remedy}")
+        if found.trial.targets.keep is None:
+            remedy = "state a target for what matters, or [keep] times = 3 to let no measured query become much worse"
+        else:
+            remedy = "[keep] holds because other measurements determine them; a target says what matters more"
+        out.append(f"no target needs a noticeable share of {shown}: measured by themselves they are noise; {remedy}")
     return out
 
 
