@@ -102,13 +102,45 @@ def test_a_conforming_release_answers_from_the_posterior(release: das.Release, m
     assert rows.loc[rows["place"] == "province:N", "estimate"].sum() == pytest.approx(
         rows.loc[rows["place"] == "province:N", "count"].sum()
     )
-    with pytest.raises(UsageError, match=r"a ratio.*drawn to conform"):
-        release.query(over={})
+    with pytest.raises(UsageError, match=r"--interval.*drawn to conform"):
+        release.query(area="village:N11", interval="feldman-cousins")
     monkeypatch.setattr(conditioned, "LARGEST_PART", 20)
     with pytest.raises(
         UsageError, match=r"needs the posterior of .* coupled counts.*no village can be asked about.*das simulate"
     ):
         release.query(area="village:N11")
+
+
+def test_ratios_are_those_of_the_draws(release: das.Release, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numerator and denominator of one draw belong together; where a denominator may be zero, no ratio is given."""
+    drawn = np.array([[3, 1, 4, 0], [2, 2, 6, 0], [1, 3, 5, 2], [2, 2, 5, 1]])
+    seen: list[np.ndarray] = []
+
+    def draws(tree: TreeOfRelease, nodes: np.ndarray, name: str) -> tuple[np.ndarray, int]:
+        seen.append(nodes)
+        return np.tile(drawn, (1, len(nodes)))[:, : len(nodes)], 4
+
+    monkeypatch.setattr(conditioned, "posterior_draws", draws)
+    found = release.query("sex", area="village:N11", over={}, confidence=0.5)
+    tree, sexes = TreeOfRelease.of(PublicFiles(release.folder)), das.load(release.folder.config).schema
+    values = np.tile(drawn, (1, len(seen[0])))[:, : len(seen[0])].astype(float)
+    women = (
+        np.unravel_index(tree.leaf_cell[seen[0]], [len(a.labels) for a in sexes.attributes])[
+            [a.name for a in sexes.attributes].index("sex")
+        ]
+        == 0
+    )
+    shares = values[:, women].sum(axis=1) / values.sum(axis=1)
+    row = found.to_pandas().iloc[0]
+    assert found.is_ratio
+    assert found.asked == "sex / anybody"
+    assert row["estimate"] == pytest.approx(shares.mean())
+    assert row["std_dev"] == pytest.approx(shares.std())
+    assert row["low"] in shares
+    monkeypatch.setattr(conditioned, "posterior_draws", lambda tree, nodes, name: (0 * draws(tree, nodes, name)[0], 4))
+    nothing = release.query("sex", area="village:N11", over={})
+    assert nothing.to_pandas()[["estimate", "std_dev", "low", "high"]].isna().all(axis=None)
+    assert "no ratio is given where its denominator may be zero" in nothing.notes
 
 
 @pytest.mark.slow

@@ -161,42 +161,64 @@ class _Piece:
     published: Indices
 
 
-def conditioned_answer(files: PublicFiles, question: Question, asked: Asked, places: Sequence[Place]) -> Intervals:
-    """Answer a question with intervals of the posterior.
+def conditioned_answer(
+    files: PublicFiles,
+    question: Question,
+    asked: Asked,
+    places: Sequence[Place],
+    over: tuple[Asked, Sequence[Place]] | None = None,
+) -> Intervals:
+    """Answer a question with intervals of the posterior; ``over`` has the denominators of ratios, one for each place.
 
     Raises
     ------
     UsageError
-        The question is about more counts than are drawn, or about a ratio; or too few effective draws are left.
+        The question is about more counts than are drawn, or too few effective draws are left.
     """
-    if question.is_ratio or question.interval != "normal":
+    if question.interval != "normal":
         reason = "is not offered for counts that were drawn to conform, whose errors are not normal"
-        raise UsageError(Problem("a ratio" if question.is_ratio else "--interval", reason, "ask for counts"))
+        raise UsageError(Problem("--interval", reason, "leave it out: the interval is that of the posterior"))
     tree = TreeOfRelease.of(files)
-    _require_small_parts(files, tree, _used(files, tree, asked, places))
-    weights = _weights(files, tree, asked, places)
+    sums = [(asked, places)] + ([over] if over else [])
+    _require_small_parts(files, tree, np.concatenate([_used(files, tree, *each) for each in sums]))
+    weights = np.concatenate([_weights(files, tree, *each) for each in sums])
     used = np.flatnonzero(weights.any(axis=0))
     draws, effective = posterior_draws(tree, used, files.plan.digest)
-    numbers = draws @ weights[:, used].T  # draws x (places answers)
-    published = weights[:, used] @ tree.published[used]
-    low, high = shortest_limits(numbers, question.confidence)
-    size = len(places) * asked.size
-    columns: dict[str, pa.Array] = {"place": pa.array([p.name for p in places for _ in range(asked.size)], pa.string())}
+    numbers: Floats = draws @ weights[:, used].T  # draws x (places answers)
+    published: Floats = weights[:, used] @ tree.published[used]
+    notes = ["these hold the truth on average over a flat prior: sums of many empty cells lie below their interval"]
+    names, text, size = [place.name for place in places], asked.text, len(places) * asked.size
+    if over:
+        of = np.repeat(np.arange(size, len(published)), asked.size)  # a denominator has one answer
+        numbers, published = _divided(numbers[:, :size], numbers[:, of]), _divided(published[:size], published[of])
+        names = [n.name if n is d else f"{n.name} / {d.name}" for n, d in zip(places, over[1], strict=True)]
+        text = f"{asked.text} / {over[0].condition or 'anybody'}"
+    unknown = np.isnan(numbers).any(axis=0)
+    if unknown.any():
+        notes.append("no ratio is given where its denominator may be zero")
+    low, high = shortest_limits(np.where(unknown, 0.0, numbers), question.confidence)
+    columns: dict[str, pa.Array] = {"place": pa.array(np.repeat(names, asked.size).tolist(), pa.string())}
     for at, name in enumerate(asked.columns):
         columns[name] = pa.array([labels[at] for labels in asked.labels] * len(places), pa.string())
-    whole = bool((published == np.rint(published)).all())
-    columns["count"] = pa.array(published.astype(np.int64) if whole else published)
-    columns["estimate"] = pa.array(numbers.mean(axis=0).reshape(size))
-    columns["std_dev"] = pa.array(numbers.std(axis=0).reshape(size))
-    columns |= {"low": pa.array(low), "high": pa.array(high)}
-    how = f"shortest of the posterior under a flat prior, {effective} effective draws"
+    whole = not over and bool((published == np.rint(published)).all())
+    columns["count"] = pa.array(published.astype(np.int64) if whole else published, from_pandas=True)
+    of_draws = {"estimate": numbers.mean(axis=0), "std_dev": numbers.std(axis=0), "low": low, "high": high}
+    for name, value in of_draws.items():
+        columns[name] = pa.array(np.where(unknown, np.nan, value), pa.float64(), from_pandas=True)
     return Intervals(
         table=pa.table(columns),
-        asked=asked.text,
+        asked=text,
         confidence=question.confidence,
-        interval=how,
-        notes=("these hold the truth on average over a flat prior: sums of many empty cells lie below their interval",),
+        interval=f"shortest of the posterior under a flat prior, {effective} effective draws",
+        notes=tuple(notes),
+        is_ratio=over is not None,
     )
+
+
+def _divided(above: Floats, below: Floats) -> Floats:
+    """Ratios; NaN over zero."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(below != 0, above / below, np.nan)
 
 
 def _require_small_parts(files: PublicFiles, tree: TreeOfRelease, nodes: Indices) -> None:

@@ -121,11 +121,13 @@ def answer(known: Estimates, question: Question) -> Intervals:
     files = known.files
     asked = ask(files.plan.schema, question.query, question.where)
     gazetteer = Gazetteer(files, {kind: files.read_areas(path) for kind, path in question.areas.items()})
+    below = ask(files.plan.schema, "total", question.over or {})
     if not files.plan.mechanism_stage.measures:
         from das.inference.intervals.conditioned import conditioned_answer
 
-        return conditioned_answer(files, question, asked, _places(gazetteer, question))
-    below = ask(files.plan.schema, "total", question.over or {})
+        places = _places(gazetteer, question)
+        over = (below, _denominators(gazetteer, question, places)) if question.is_ratio else None
+        return conditioned_answer(files, question, asked, places, over)
     if files.coupled > LARGEST_BLOCK:
         from das.inference.intervals.pooled import pooled
 
@@ -182,6 +184,11 @@ def _places(gazetteer: Gazetteer, question: Question) -> list[Place]:
         less = gazetteer.place(question.minus)
         places = [combined(f"{place.name} - {less.name}", [(1.0, place), (-1.0, less)]) for place in places]
     return places
+
+
+def _denominators(gazetteer: Gazetteer, question: Question, places: list[Place]) -> list[Place]:
+    """The place of each ratio's denominator: another one, or the same."""
+    return [gazetteer.place(question.over_area)] * len(places) if question.over_area else places
 
 
 def _of_level(known: Estimates, level: str, units: NDArray[np.int64], asked: Asked) -> _Numbers:
@@ -282,7 +289,7 @@ def _ratio(known: Estimates, question: Question, asked: Asked, below: Asked, gaz
     """Ratios to a denominator in the same place or another one, with Fieller's limits."""
     files = known.files
     places = _places(gazetteer, question)
-    other = [gazetteer.place(question.over_area)] * len(places) if question.over_area else places
+    other = _denominators(gazetteer, question, places)
     n, d = _sums(known, places, asked), _sums(known, other, below)
     groups = [[one.union, two.union] for one, two in zip(places, other, strict=True)]
     blocks = covariances_of_unions(files.covariances, groups)
