@@ -29,7 +29,6 @@ from typing import Any
 from das.errors import Problem, UsageError
 
 __all__ = [
-    "compile_once",
     "compiled",
     "compiled_part",
     "kernel_folder",
@@ -48,20 +47,18 @@ NUMBA_WITH_LINKED_PARTS = "0.68.1"
 _entries: set[str] = set()
 """Names of the functions that Python calls, so that they need machine code of their own."""
 
-
-def compiled_part(function: Callable[..., Any]) -> Any:
-    """Compile as part of the kernels that call it, and keep it with them; Python calls it as it is written, slowly.
-
-    Without an entry from Python or C, a function that takes named tuples of arrays compiles in less time.
-    """
-    from numba.extending import register_jitable
-
-    return register_jitable(error_model="numpy", no_cfunc_wrapper=True)(function)
+_compiling: list[Callable[..., Any]] = []
+"""The kernel that is compiled now; whoever holds the compiler's lock may read and change it."""
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """Compile on first call; division by zero follows NumPy."""
+    """Compile on first call, or load the machine code that is kept; division by zero follows NumPy.
+
+    Of several processes one compiles, and the others wait and load what it kept. The collector of cycles waits as well:
+    it would look through all that Numba holds, and find little.
+    """
     import numba
+    from numba.core.compiler_lock import global_compiler_lock
 
     folder = kernel_folder(function)
     _mark_used(folder)
@@ -71,26 +68,42 @@ def compiled(function: Callable[..., Any]) -> Any:
     before = settings.CACHE_DIR
     settings.CACHE_DIR = str(folder)
     try:
-        return numba.njit(cache=True, error_model="numpy")(function)
+        kernel: Any = numba.njit(cache=True, error_model="numpy")(function)
     finally:
         settings.CACHE_DIR = before
+    compile_ = kernel.compile
+
+    def compile_alone(signature: Any) -> Any:
+        with global_compiler_lock:
+            if _compiling:  # another kernel, which calls this one
+                return compile_(signature)
+            with _alone_in(folder), _parts_are_linked(), _without_collection():
+                _compiling.append(function)
+                try:
+                    return compile_(signature)
+                finally:
+                    _compiling.pop()
+
+    kernel.compile = compile_alone
+    return kernel
 
 
-def compile_once(kernel: Any, *arguments: Any) -> None:
-    """Compile a kernel for arguments like these, or load its machine code; it is for a kernel that has one signature.
+def compiled_part(function: Callable[..., Any]) -> Any:
+    """Compile as part of the kernels that call it, and keep it with them; Python calls it as it is written, slowly.
 
-    Of several processes one compiles, and the others wait and load what it kept. The collector of cycles waits as well:
-    it would look through all that Numba holds, and find little.
+    Without machine code of its own it takes far less time.
     """
-    import numba
+    from numba.extending import register_jitable
 
-    if kernel.signatures:
-        return
+    return register_jitable(error_model="numpy", no_cfunc_wrapper=True)(function)
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
     collects = gc.isenabled()
     gc.disable()
     try:
-        with _alone_in(kernel_folder(kernel.py_func)), _parts_are_linked():
-            kernel.compile(tuple(map(numba.typeof, arguments)))
+        yield
     finally:
         if collects:
             gc.enable()
@@ -101,10 +114,11 @@ def _parts_are_linked() -> Iterator[None]:
     """Give no machine code to functions that only kernels call, while a kernel is compiled.
 
     Numba optimises and emits every function together with all that it calls, and all of it again for each function
-    above. A part is linked into its kernel as it stands, and optimised once, with the kernel.
+    above. A part is linked into its kernel as it stands, and optimised once, with the kernel. The caller holds the
+    compiler's lock: another thread would compile its functions without machine code.
     """
     import numba
-    from numba.core import codegen, compiler_lock
+    from numba.core import codegen
 
     if numba.__version__ != NUMBA_WITH_LINKED_PARTS:
         yield
@@ -128,14 +142,13 @@ def _parts_are_linked() -> Iterator[None]:
         if self._engine.is_symbol_defined(name):
             set_environment(self, name, environment)
 
-    with compiler_lock.global_compiler_lock:  # another thread would compile its functions without machine code
-        library._optimize_final_module, library._finalize_final_module = optimise_entry, emit_entry
-        generator.set_env = set_environment_of_entry
-        try:
-            yield
-        finally:
-            library._optimize_final_module, library._finalize_final_module = optimise, emit
-            generator.set_env = set_environment
+    library._optimize_final_module, library._finalize_final_module = optimise_entry, emit_entry
+    generator.set_env = set_environment_of_entry
+    try:
+        yield
+    finally:
+        library._optimize_final_module, library._finalize_final_module = optimise, emit
+        generator.set_env = set_environment
 
 
 @contextmanager

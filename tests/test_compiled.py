@@ -51,16 +51,13 @@ def test_what_was_compiled_lives_as_long_as_what_went_into_it(tmp_path: Path) ->
     assert call(tmp_path) == [8, 1]
 
 
-ONCE = f"from das.compiled import compile_once; from kernels.outer import outer; compile_once(outer, 1); {CALL}"
-
-
 def test_of_two_processes_one_compiles_and_the_other_waits_for_it(tmp_path: Path) -> None:
     kernels = tmp_path / "kernels"
     kernels.mkdir()
     (kernels / "outer.py").write_text(OUTER)
     (kernels / "inner.py").write_text(INNER.format(times=1))
     (kernels / "constants.py").write_text("MORE = 1")
-    command = [sys.executable, "-c", ONCE]
+    command = [sys.executable, "-c", CALL]
     both = [subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     assert sorted(process.communicate()[0].split() for process in both) == [["2", "0"], ["2", "1"]]
 
@@ -79,7 +76,6 @@ def kernel(x):
 LINK = """
 import numpy as np
 from numba.core import codegen
-from das.compiled import compile_once
 from kernels.parts import kernel
 
 emitted, emit = [], codegen.JITCodeLibrary._finalize_specific
@@ -88,7 +84,7 @@ def counted(self):
     emit(self)
 codegen.JITCodeLibrary._finalize_specific = counted
 before = codegen.CPUCodeLibrary._finalize_final_module, codegen.JITCPUCodegen.set_env
-compile_once(kernel, np.ones(3))
+kernel(np.ones(3))
 after = codegen.CPUCodeLibrary._finalize_final_module, codegen.JITCPUCodegen.set_env
 print(*emitted, kernel(np.array([1.0, 2.0, 3.0])), kernel(np.array([0.0, 2.0, 3.0])), before == after)
 """

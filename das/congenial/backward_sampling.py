@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from das.compiled import compiled
+from das.compiled import compiled, compiled_part
 from das.congenial.convolution_kernels import UNIT, add_up, bounded_exp, retilt
 from das.congenial.extended_choice import CHOICE_ERROR, choose_extended
 from das.congenial.tilts import LN2, dyadic_tilt, log_missing, rounding_margin
@@ -21,13 +21,13 @@ _RESOLUTION = 2.0**-127  # twice that of a word of 128 bits: one for each end of
 _FINE_RESOLUTION = 2.0**-255  # the same for 256 bits
 
 
-@compiled
+@compiled_part
 def unit_interval(high, low):
     """Return (high 2^64 + low) / 2^128 with full relative accuracy."""
     return float(high) * 2.0**-64 + float(low) * 2.0**-128
 
 
-@compiled
+@compiled_part
 def choose(values, word):
     """Return the index drawn in proportion to log-concave values, and a bound on the relative error of any outcome.
 
@@ -154,7 +154,7 @@ def split_groups(functions, errors, groups, rows_each, totals, visits, allowance
     return lost, rounding
 
 
-@compiled
+@compiled_part
 def _counts(pieces, rows):
     """Return the number of rows of words, and of draws, below each piece."""
     row_count = np.empty(len(pieces), dtype=np.int64)

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from das.compiled import compiled
+from das.compiled import compiled, compiled_part
 from das.congenial.tilts import (
     LN2,
     dyadic_tilt,
@@ -26,7 +26,7 @@ TINY = 2.0**-900  # a smaller weight is flushed to zero and counted as missing
 SMALLEST_SUM = 2.0**-960  # sums of products below it may have lost accuracy to underflow
 
 
-@compiled
+@compiled_part
 def convolve(a, b, skip, out):
     """Write out[t] = sum of a[i] b[t + skip - i]; return a bound on the relative rounding error.
 
@@ -55,7 +55,7 @@ def convolve(a, b, skip, out):
     return (4 + (len(a) + 7) // 8) * UNIT
 
 
-@compiled
+@compiled_part
 def _normalise(values):
     """Scale by a power of two so that the largest is in [1/2, 1), flush tiny values; return exponent and loss."""
     largest = values.max() if len(values) else 0.0
@@ -75,7 +75,7 @@ def _normalise(values):
     return exponent, lost
 
 
-@compiled
+@compiled_part
 def retilt(weight, change, out):
     """Write weight[k] 2^(change k), scaled by a power of two and exact; return the exponent taken out and the loss."""
     if change == 0:
@@ -97,7 +97,7 @@ def retilt(weight, change, out):
     return top, lost
 
 
-@compiled
+@compiled_part
 def add_up(functions, errors, members, pieces, change):
     """Convolve the pieces of a plan, all under the tilt 2^-change.
 
@@ -136,7 +136,7 @@ def add_up(functions, errors, members, pieces, change):
     return arena, starts, exponents, error, flushed
 
 
-@compiled
+@compiled_part
 def bounded_exp(log_value):
     """Return e^log_value, rounded up where a double cannot hold it; 0 for minus infinity alone."""
     if log_value == -np.inf:
@@ -187,7 +187,7 @@ def sum_groups(functions, errors, groups, low, high, log_share, out_offset, out_
     return out_tilt, out_exponent, out_error, out_below, out_above
 
 
-@compiled
+@compiled_part
 def _envelope(functions, members, multiplicity, low, high, tilts, margin, below, above):
     """Write the exponential bounds e^(log Z - theta t) on the sum outside [low, high], each the best at its edge."""
     offset = functions.offset

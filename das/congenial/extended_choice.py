@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from das.compiled import compiled
+from das.compiled import compiled, compiled_part
 from das.congenial.convolution_kernels import UNIT
 
 CHOICE_ERROR = 3 * UNIT
@@ -17,7 +17,7 @@ _SPLITTER = 134217729.0  # 2^27 + 1
 _SMALLEST = -1000
 
 
-@compiled
+@compiled_part
 def _add(high, low, other, other_low):
     """Return the sum of two double-doubles, right to 2^-103 of it where both are positive (Dekker 1971)."""
     total = high + other
@@ -27,7 +27,7 @@ def _add(high, low, other, other_low):
     return result, rest - (result - total)
 
 
-@compiled
+@compiled_part
 def _times(high, low, other, other_low):
     """Return the product of two double-doubles, right to 2^-100 of it (Dekker 1971)."""
     product = high * other
@@ -43,12 +43,12 @@ def _times(high, low, other, other_low):
     return result, rest - (result - product)
 
 
-@compiled
+@compiled_part
 def _below(high, low, other, other_low):
     return high < other or (high == other and low < other_low)
 
 
-@compiled
+@compiled_part
 def uniform(words, complement):
     """Return four words of 64 bits as a number in [0, 1), or its complement, with full relative accuracy."""
     high = low = 0.0

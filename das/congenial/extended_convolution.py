@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from das.compiled import compiled
+from das.compiled import compiled, compiled_part
 from das.congenial.convolution_kernels import UNIT, convolve
 
 CONVOLUTION_ERROR = 16 * UNIT
@@ -33,7 +33,7 @@ def has_fallen(edge, largest, distance):
     return edge <= largest - _FALLEN - math.log2(distance + 1.0)
 
 
-@compiled
+@compiled_part
 def spans(a, b, a_low, b_low, a_ends, b_ends, low, high):
     """Find, for each total t in [low, high], the terms that matter and whether the windows hold them.
 
@@ -68,7 +68,7 @@ def spans(a, b, a_low, b_low, a_ends, b_ends, low, high):
     return found, valid
 
 
-@compiled
+@compiled_part
 def longest_run(valid):
     """Return the first and the last index of the longest run of true values; (0, -1) if there is none."""
     best_first, best_last, first = 0, -1, 0
@@ -80,7 +80,7 @@ def longest_run(valid):
     return best_first, best_last
 
 
-@compiled
+@compiled_part
 def convolve_extended(a, b, a_low, b_low, low, found, mantissa, exponent):
     """Write the convolution of two functions at the totals from `low` on; `found` is what `spans` returned for them.
 
@@ -103,18 +103,18 @@ def convolve_extended(a, b, a_low, b_low, low, found, mantissa, exponent):
         start = stop
 
 
-@compiled
+@compiled_part
 def _segment(b_size, b_low, first_total, last_total, from_, to):
     """Return the part of b that meets the terms [from_, to) of a at these totals, as indices; it may be empty."""
     return max(0, first_total - (to - 1) - b_low), min(b_size, last_total - from_ - b_low + 1)
 
 
-@compiled
+@compiled_part
 def _slope(values, from_, to):
     return round((values[to - 1] - values[from_]) / (to - 1 - from_)) if to - from_ > 1 else 0
 
 
-@compiled
+@compiled_part
 def _spread(values, from_, to, slope):
     """Return the span in bits of log-concave values after a tilt, and the largest: the least is at an end."""
     largest = -np.inf
@@ -123,7 +123,7 @@ def _spread(values, from_, to, slope):
     return largest - min(values[from_], values[to - 1] - slope * (to - 1 - from_)), largest
 
 
-@compiled
+@compiled_part
 def _fits(a, b, a_low, b_low, low, found, start, stop, block, chunk):
     """Whether the products of every block and chunk span few enough bits."""
     for part in range(start, stop, block):
@@ -140,13 +140,13 @@ def _fits(a, b, a_low, b_low, low, found, start, stop, block, chunk):
     return True
 
 
-@compiled
+@compiled_part
 def _power(exponent):
     """Return 2^exponent; 0 where a double cannot hold it."""
     return math.ldexp(1.0, max(exponent, -1100))
 
 
-@compiled
+@compiled_part
 def _add_block(a, b, a_low, b_low, low, found, start, stop, chunk, mantissa, exponent):
     a_mantissa, a_exponent, a_log = a
     b_mantissa, b_exponent, b_log = b

@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from das.compiled import compiled
+from das.compiled import compiled, compiled_part
 
 _SIDE = 24
 POINTS = 2 * _SIDE + 1
@@ -50,7 +50,7 @@ def profiles(offset, log2):
     return position, log_mass
 
 
-@compiled
+@compiled_part
 def _tilted(position, log_mass, theta):
     """Return the log of the tilted mass of a profile, its mean and its variance."""
     largest = -np.inf
@@ -70,7 +70,7 @@ def _tilted(position, log_mass, theta):
     return largest + math.log(total), mean, square / total
 
 
-@compiled
+@compiled_part
 def _group(position, log_mass, members, multiplicity, theta):
     """Return the mean and the variance of a tilted group."""
     mean = variance = 0.0
@@ -81,7 +81,7 @@ def _group(position, log_mass, members, multiplicity, theta):
     return mean, variance
 
 
-@compiled
+@compiled_part
 def _tilt_of(position, log_mass, members, multiplicity, target):
     """Return a tilt under which the group's mean is near the target, by bisection."""
     step = 1e-6
@@ -104,7 +104,7 @@ def _tilt_of(position, log_mass, members, multiplicity, target):
     return theta, math.sqrt(max(variance, 1e-6))
 
 
-@compiled
+@compiled_part
 def place_pieces(position, log_mass, lengths, members, multiplicity, pieces, low, high, margin):
     """Write the window of each piece (relative to the sum of the least values), for totals from low to high.
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from das.compiled import compiled
+from das.compiled import compiled_part
 
 LN2 = math.log(2.0)
 _LEAST = 1e-299  # about e^-690
@@ -39,7 +39,7 @@ class FunctionArrays(NamedTuple):
     above: NDArray[np.float64]
 
 
-@compiled
+@compiled_part
 def tilted_sums(weight, step):
     """Return log Z, mean and variance of weight[k] e^(step k).
 
@@ -77,7 +77,7 @@ def tilted_sums(weight, step):
     return math.log(total) + step * from_, from_ + way * mean, variance
 
 
-@compiled
+@compiled_part
 def log_tilted_upper(missing, step):
     """Return the log of the sum of missing[k] e^(step k), rounded up."""
     largest = missing.max()
@@ -97,7 +97,7 @@ def log_tilted_upper(missing, step):
     return math.log(total + len(missing) * _LEAST) + math.log(largest) + step * from_
 
 
-@compiled
+@compiled_part
 def log_geometric(log_value, log_ratio):
     """Return the log of value (1 + ratio + ratio^2 + ...), infinite where it diverges."""
     if log_value == -np.inf:
@@ -107,7 +107,7 @@ def log_geometric(log_value, log_ratio):
     return log_value - math.log(-math.expm1(log_ratio))
 
 
-@compiled
+@compiled_part
 def tilt_group(functions, members, multiplicity, high, theta, log_each):
     """Return eight numbers about a group tilted by e^(theta s), and write each member's log Z to `log_each`.
 
@@ -148,14 +148,14 @@ def tilt_group(functions, members, multiplicity, high, theta, log_each):
     return log_z, mean, variance, log_full, log_near, np.log(under), np.log(within), np.log(over)
 
 
-@compiled
+@compiled_part
 def _share(log_part, log_whole):
     if log_part == -np.inf:
         return 0.0
     return math.exp(log_part - log_whole) if log_whole < np.inf else 1.0
 
 
-@compiled
+@compiled_part
 def _usable_tilts(functions, members):
     """Return the interval of tilts at which every member's envelope converges, well inside."""
     tilt, below, above = functions.tilt, functions.below, functions.above
@@ -170,7 +170,7 @@ def _usable_tilts(functions, members):
     return least, max(least, most)
 
 
-@compiled
+@compiled_part
 def _solve_tilt(functions, members, multiplicity, target, initial, log_each):
     """Return a theta whose tilted mean is near the target. Every theta gives a valid bound; this one is sharp."""
     lowest, highest = _usable_tilts(functions, members)
@@ -195,7 +195,7 @@ def _solve_tilt(functions, members, multiplicity, target, initial, log_each):
     return theta
 
 
-@compiled
+@compiled_part
 def base_tilts(functions, members, multiplicity, low, high, reach):
     """Return base tilts, whose means go from low to high in steps of a few standard deviations, with their sums.
 
@@ -227,7 +227,7 @@ def base_tilts(functions, members, multiplicity, low, high, reach):
         theta = proposal
 
 
-@compiled
+@compiled_part
 def dyadic_tilt(functions, members, multiplicity, tilts, low, high):
     """Return the integer c for which the group's sum over its window, divided by 2^(c t), is nearly flat.
 
@@ -245,7 +245,7 @@ def dyadic_tilt(functions, members, multiplicity, tilts, low, high):
     return round(rate / LN2)
 
 
-@compiled
+@compiled_part
 def log_missing(tilts, limits, log_share, position, margin):
     """Return the log of a bound on the mass missing from the sum at a total: the best over the base tilts."""
     cut_below, cut_above, pieces_hold, members_hold = limits
@@ -262,7 +262,7 @@ def log_missing(tilts, limits, log_share, position, margin):
     return best + margin
 
 
-@compiled
+@compiled_part
 def rounding_margin(members, multiplicity, offset, tilts):
     """Return an upper bound on the rounding error of any logarithm that a plan computes."""
     size = longest = 0

@@ -13,11 +13,11 @@ import math
 
 import numpy as np
 
-from das.compiled import compiled
+from das.compiled import compiled_part
 from das.congenial.tilts import base_tilts, tilt_group
 
 
-@compiled
+@compiled_part
 def plan(functions, members, multiplicity, low, high, log_share):
     """Plan a group's sum on [low, high]. Returns (tilts, limits, pieces).
 
@@ -28,7 +28,7 @@ def plan(functions, members, multiplicity, low, high, log_share):
     window, has no effect.
     """
     offset = functions.offset
-    reach = expanded = 0
+    reach = expanded = np.int64(0)  # no literal, for which all that is called would be compiled twice
     members_hold = pieces_hold = high
     for e in range(len(members)):
         i = members[e]
@@ -62,7 +62,7 @@ def plan(functions, members, multiplicity, low, high, log_share):
     return tilts, (cut_below, cut_above, pieces_hold, members_hold), pieces
 
 
-@compiled
+@compiled_part
 def _outer_tilts(functions, members, multiplicity, high, tilts, expanded, log_share):
     """Return steps beyond the first and the last tilt, and each entry's log Z there; [side, 0] is without a step.
 
@@ -82,7 +82,7 @@ def _outer_tilts(functions, members, multiplicity, high, tilts, expanded, log_sh
     return away, log_each
 
 
-@compiled
+@compiled_part
 def _occurrences(pieces):
     """Return how often each piece occurs in the whole tree of partial sums; each occurrence can leave its window."""
     occurrences = np.zeros(len(pieces), dtype=np.int64)
@@ -94,7 +94,7 @@ def _occurrences(pieces):
     return occurrences
 
 
-@compiled
+@compiled_part
 def _pieces(functions, members, multiplicity, log_each):
     """Return the pieces (without windows), the log Z of each at the outer tilts, and the largest sum of each."""
     offset = functions.offset
@@ -112,7 +112,7 @@ def _pieces(functions, members, multiplicity, log_each):
     return pieces, logs, widest
 
 
-@compiled
+@compiled_part
 def piece_tree(multiplicity):
     """Return the binary tree of partial sums: pieces (left, right, entry, size, -1, -1), children before parents.
 

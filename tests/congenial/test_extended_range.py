@@ -5,20 +5,16 @@ from __future__ import annotations
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from das.congenial import extended_convolution
 from das.congenial.convolution_kernels import UNIT
 from das.congenial.extended_choice import CHOICE_ERROR, choose_extended
-from das.congenial.extended_convolution import (
-    CONVOLUTION_ERROR,
-    LOST_IN_A_STEP,
-    convolve_extended,
-    longest_run,
-    spans,
-)
+from das.congenial.extended_convolution import CONVOLUTION_ERROR, LOST_IN_A_STEP, longest_run
 from das.congenial.extended_messages import roots_extended, split_alone, split_totals, sums_extended
 from das.congenial.extended_range import factors, from_messages, leaves_extended, times_extended
 from das.congenial.function_store import Groups, WindowTooSmall
@@ -26,6 +22,11 @@ from das.congenial.messages import leaves, split
 from das.noise import DiscreteGaussian, DiscreteLaplace, RunKey
 from das.noise.interval_arithmetic import Weights
 
+# Parts of kernels, as machine code.
+convolve_extended, spans = (
+    numba.njit(error_model="numpy")(part)
+    for part in (extended_convolution.convolve_extended, extended_convolution.spans)
+)
 STEEP = Weights(Fraction(0), Fraction(700))
 NOISES = [
     DiscreteGaussian(4).weights,

@@ -8,6 +8,7 @@ import pickle
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
+import numba
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -15,14 +16,17 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from das.congenial.backward_sampling import choose
-from das.congenial.convolution_kernels import convolve
+from das.congenial import backward_sampling, convolution_kernels, windows
 from das.congenial.messages import Groups, Messages, WindowTooSmall, concat, leaves, roots, split, sums, times
 from das.congenial.noise_weights import FACTOR_ERROR, factor_table
-from das.congenial.windows import plan
 from das.errors import ConfigError
 from das.noise import DiscreteGaussian, DiscreteLaplace, RunKey
 
+# Parts of kernels, as machine code: Python would calculate with its own integers.
+choose, convolve, plan = (
+    numba.njit(error_model="numpy")(part)
+    for part in (backward_sampling.choose, convolution_kernels.convolve, windows.plan)
+)
 NOISES = [DiscreteGaussian(4), DiscreteGaussian("1/3"), DiscreteLaplace("3/2"), DiscreteLaplace("1/2")]
 
 

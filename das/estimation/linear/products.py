@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from das.compiled import compile_once
-
 __all__ = ["add_product"]
 
 Floats = NDArray[np.float64]
@@ -51,5 +49,4 @@ def add_product(
     # One form of each, because a kernel is compiled for every form that it meets.
     own = np.array(matrix, dtype=np.float64, order="C")
     arguments = (source, rows, np.ascontiguousarray(inward), own, sign, np.ascontiguousarray(outward), target)
-    compile_once(add_products, *arguments)
     add_products(*arguments)

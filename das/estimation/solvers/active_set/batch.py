@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from das.compiled import compile_once
 from das.estimation.grouping import Grouping, answers_of_cells, group_cells
 from das.estimation.problem import FamilyProblem, Quadratic
 from das.estimation.solvers.active_set.layout import (
@@ -96,7 +95,6 @@ class Batch:
 
         children, cells = np.diff(self.families.child_start), np.diff(self.families.cell_start)
         x, report = np.zeros(int(children @ cells)), np.zeros((len(children), 4))
-        compile_once(solve_all, self.families, x, report)
         solve_all(self.families, x, report)
         ends = np.cumsum(children * cells)
         return [x[end - n * m : end].reshape(n, m) for end, n, m in zip(ends, children, cells, strict=True)], report
