@@ -5,7 +5,6 @@ from __future__ import annotations
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
-import numba
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -23,10 +22,7 @@ from das.noise import DiscreteGaussian, DiscreteLaplace, RunKey
 from das.noise.interval_arithmetic import Weights
 
 # Parts of kernels, as machine code.
-convolve_extended, spans = (
-    numba.njit(error_model="numpy")(part)
-    for part in (extended_convolution.convolve_extended, extended_convolution.spans)
-)
+convolve_extended, spans = map(compiled, (extended_convolution.convolve_extended, extended_convolution.spans))
 STEEP = Weights(Fraction(0), Fraction(700))
 NOISES = [
     DiscreteGaussian(4).weights,

@@ -8,7 +8,6 @@ import pickle
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
-import numba
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -16,6 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from das.compiled import compiled
 from das.congenial import backward_sampling, convolution_kernels, windows
 from das.congenial.messages import Groups, Messages, WindowTooSmall, concat, leaves, roots, split, sums, times
 from das.congenial.noise_weights import FACTOR_ERROR, factor_table
@@ -23,10 +23,7 @@ from das.errors import ConfigError
 from das.noise import DiscreteGaussian, DiscreteLaplace, RunKey
 
 # Parts of kernels, as machine code: Python would calculate with its own integers.
-choose, convolve, plan = (
-    numba.njit(error_model="numpy")(part)
-    for part in (backward_sampling.choose, convolution_kernels.convolve, windows.plan)
-)
+choose, convolve, plan = map(compiled, (backward_sampling.choose, convolution_kernels.convolve, windows.plan))
 NOISES = [DiscreteGaussian(4), DiscreteGaussian("1/3"), DiscreteLaplace("3/2"), DiscreteLaplace("1/2")]
 
 
