@@ -101,17 +101,18 @@ def run_block(kind: str, info: str, text: str, names: dict[str, object], page: P
         tomllib.loads(text)
 
 
-def needs_a_release(page: Path) -> bool:
+def takes_long(page: Path) -> bool:
+    """Whether it makes a release, or compiles the kernels of the congenial sampler."""
     text = "".join(
         text for kind, _, text in BLOCK.findall(page.read_text(encoding="utf-8")) if kind in ("console", "python")
     )
-    return "country/" in text or "das " in text
+    return any(word in text for word in ("country/", "das ", "das.congenial"))
 
 
 def page_parameters() -> list[Any]:
     slow = pytest.mark.slow
     return [
-        pytest.param(page, id=page.relative_to(ROOT).as_posix(), marks=[slow] if needs_a_release(page) else [])
+        pytest.param(page, id=page.relative_to(ROOT).as_posix(), marks=[slow] if takes_long(page) else [])
         for page in PAGES
     ]
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from das.compiled import compiled
 from das.congenial import extended_convolution
 from das.congenial.convolution_kernels import UNIT
 from das.congenial.extended_choice import CHOICE_ERROR, choose_extended

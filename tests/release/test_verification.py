@@ -21,6 +21,7 @@ from das.storage import shards
 from das.storage.layout import Layout
 from geography import Spine
 
+pytestmark = pytest.mark.slow
 CONFIG = """\
 [release]
 name = "pieces"
