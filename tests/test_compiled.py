@@ -6,9 +6,12 @@ import os
 import subprocess
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from das.plan.mechanism_stage import BY_METHOD
 
 INNER = """
 from das.compiled import compiled
@@ -132,3 +135,10 @@ def test_machine_code_of_earlier_sources_is_deleted_a_month_after_its_last_use(t
     left = set((kernels / "__pycache__" / "kernels").iterdir())
     assert old not in left
     assert first - {old} < left
+
+
+@pytest.mark.parametrize("method", sorted(BY_METHOD))
+def test_the_kernels_that_a_run_asks_about_are_kernels(method: str) -> None:
+    """A module of parts alone would have no machine code, and every run would announce a compilation."""
+    module = import_module(BY_METHOD[method].kernels)
+    assert any(hasattr(each, "signatures") and each.__module__ == module.__name__ for each in vars(module).values())

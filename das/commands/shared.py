@@ -57,7 +57,8 @@ def run_stages(plan: Plan, out: Path, upto: str, beam: Sequence[str], as_json: b
 
     if upto == STAGES[-1] and (finished := already_finished(plan, Layout(out))):
         click.echo(f"das: {finished}", err=True)
-    if not kernels_are_compiled() and STAGES.index(upto) >= STAGES.index("estimate"):
+    stage = plan.mechanism_stage
+    if STAGES.index(upto) >= STAGES.index(stage.calculates) and not kernels_are_compiled(stage.kernels):
         click.echo("compiling numerical kernels for this machine: once, under a minute", err=True)
     with progress_on_stderr() as progress:
         find_runner().run(plan, out, upto=upto, options=beam, progress=progress, **noise)

@@ -24,6 +24,10 @@ class MechanismStage:
     """The folder of the release that the mechanism itself fills."""
     sampler: TreeSampler | None
     """The proved errors of the sampler where noise is conditioned on the public facts; they are part of the account."""
+    kernels: str
+    """A module of compiled kernels without which no counts come about."""
+    calculates: Literal["measure", "estimate"]
+    """The stage of a run that needs them."""
 
     @property
     def measures(self) -> bool:
@@ -32,7 +36,19 @@ class MechanismStage:
 
 
 BY_METHOD: dict[str, MechanismStage] = {
-    "nonnegative-l2": MechanismStage(name="measure", folder="measurements", sampler=None),
-    "congenial": MechanismStage(name="congenial", folder="counts", sampler=PROMISED),
+    "nonnegative-l2": MechanismStage(
+        name="measure",
+        folder="measurements",
+        sampler=None,
+        kernels="das.estimation.solvers.active_set.kernel",
+        calculates="estimate",
+    ),
+    "congenial": MechanismStage(
+        name="congenial",
+        folder="counts",
+        sampler=PROMISED,
+        kernels="das.congenial.backward_sampling",
+        calculates="measure",
+    ),
 }
 """The mechanism stage of each ``[estimate] method``."""
