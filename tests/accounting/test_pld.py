@@ -136,7 +136,7 @@ def test_below_zcdp_and_below_the_sum_of_pure_losses(measured, digits: int) -> N
     assert epsilon <= epsilon_upper(rho, delta) * (1 + 1e-3) + 1e-6
     if all(isinstance(event, LaplaceEvent) for event, _ in measured):
         pure = sum(Fraction(sum(map(abs, change))) / event.scale for event, change in measured)
-        assert epsilon <= float(pure) * (1 + 1e-3)
+        assert epsilon <= float(pure) * (1 + 5e-3)  # each loss is rounded up to a grid, so the bound is a little above
 
 
 @settings(max_examples=12)
