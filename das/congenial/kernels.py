@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 
 from das.congenial.convolution import roots, split, sums
+from das.congenial.extended_convolution import has_fallen
 from das.congenial.extended_messages import roots_extended, split_totals, sums_extended
 from das.congenial.extended_range import leaves_extended
 from das.congenial.function_store import Groups
@@ -26,3 +27,4 @@ def compile_kernels() -> None:
     exact = leaves_extended([0, 1], Weights(Fraction(0), Fraction(1)), [0, 0], [9, 9], [0, 0], [9, 9])
     roots_extended(sums_extended(exact, three, np.array([0]), np.array([27])), words[:1])
     split_totals(exact, three, total, words)
+    has_fallen(-1.0, 0.0, 1)  # where a root's window is cut
