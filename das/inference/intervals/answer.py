@@ -8,12 +8,16 @@ from html import escape
 from math import isinf
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
+
+from das.inference.intervals.asked import Asked
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Intervals"]
+__all__ = ["Intervals", "answer_rows"]
 
 _SHOWN = 60
 """Rows of an answer that are shown as text."""
@@ -102,6 +106,26 @@ class Intervals:
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(self.text())}</pre>"
+
+
+def answer_rows(
+    asked: Asked,
+    names: Sequence[str],
+    counts: NDArray[np.float64],
+    values: Mapping[str, NDArray[np.float64]],
+    *,
+    is_ratio: bool,
+) -> pa.Table:
+    """Lay out numbers, an array of places x answers each, as a row per place and answer; NaN becomes null."""
+    columns: dict[str, pa.Array] = {"place": pa.array(np.repeat(names, asked.size).tolist(), pa.string())}
+    for at, name in enumerate(asked.columns):
+        columns[name] = pa.array([labels[at] for labels in asked.labels] * len(names), pa.string())
+    flat = counts.reshape(-1)
+    whole = not is_ratio and bool(np.isfinite(flat).all() and (flat == np.rint(flat)).all())
+    columns["count"] = pa.array(flat.astype(np.int64) if whole else flat, from_pandas=True)
+    for name, value in values.items():
+        columns[name] = pa.array(value.reshape(-1), pa.float64(), from_pandas=True)
+    return pa.table(columns)
 
 
 def _cell(value: Any, decimals: int) -> str:

@@ -73,6 +73,10 @@ class Asked:
         """What is asked, in one line."""
         return f"{self.query.name} where {self.condition}" if self.condition else self.query.name
 
+    def over(self, below: Asked) -> str:
+        """What is asked as a ratio to another sum, in one line."""
+        return f"{self.text} / {below.condition or 'anybody'}"
+
     def of_cells(self, cells: NDArray[np.float64]) -> NDArray[np.float64]:
         """Answers of dense tables, cells along the last axis."""
         return self._contract(cells.reshape(-1, *self.schema.shape), self.factors, cells.shape[:-1])

@@ -30,15 +30,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from das.congenial.tree import UNBOUNDED, Tree
 from das.errors import Problem, UsageError
 from das.facts.fact import limits_of
-from das.inference.intervals.answer import Intervals
+from das.inference.intervals.answer import Intervals, answer_rows
 from das.inference.intervals.asked import Asked
-from das.inference.intervals.places import Place
+from das.inference.intervals.places import Place, names_of_ratios
 from das.inference.intervals.public_files import PublicFiles
 from das.noise.stream import RunKey
 from das.noise.two_sided import TwoSidedNoise
@@ -191,22 +190,15 @@ def conditioned_answer(
     if over:
         of = np.repeat(np.arange(size, len(published)), asked.size)  # a denominator has one answer
         numbers, published = _divided(numbers[:, :size], numbers[:, of]), _divided(published[:size], published[of])
-        names = [n.name if n is d else f"{n.name} / {d.name}" for n, d in zip(places, over[1], strict=True)]
-        text = f"{asked.text} / {over[0].condition or 'anybody'}"
+        names, text = names_of_ratios(places, over[1]), asked.over(over[0])
     unknown = np.isnan(numbers).any(axis=0)
     if unknown.any():
         notes.append("no ratio is given where its denominator may be zero")
     low, high = shortest_limits(np.where(unknown, 0.0, numbers), question.confidence)
-    columns: dict[str, pa.Array] = {"place": pa.array(np.repeat(names, asked.size).tolist(), pa.string())}
-    for at, name in enumerate(asked.columns):
-        columns[name] = pa.array([labels[at] for labels in asked.labels] * len(places), pa.string())
-    whole = not over and bool((published == np.rint(published)).all())
-    columns["count"] = pa.array(published.astype(np.int64) if whole else published, from_pandas=True)
     of_draws = {"estimate": numbers.mean(axis=0), "std_dev": numbers.std(axis=0), "low": low, "high": high}
-    for name, value in of_draws.items():
-        columns[name] = pa.array(np.where(unknown, np.nan, value), pa.float64(), from_pandas=True)
+    values = {name: np.where(unknown, np.nan, value) for name, value in of_draws.items()}
     return Intervals(
-        table=pa.table(columns),
+        table=answer_rows(asked, names, published, values, is_ratio=over is not None),
         asked=text,
         confidence=question.confidence,
         interval=f"shortest of the posterior under a flat prior, {effective} effective draws",

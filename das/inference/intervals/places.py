@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from das.inference.intervals.public_files import PublicFiles
 from geography import Areas
 from geography.problem_list import nearest
 
-__all__ = ["Gazetteer", "Place", "combined"]
+__all__ = ["Gazetteer", "Place", "combined", "names_of_ratios"]
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,11 @@ class Gazetteer:
             raise UsageError(
                 Problem(kind, "is not a level or a kind of area of this release", nearest(kind, self.kinds))
             )
+
+
+def names_of_ratios(places: Sequence[Place], below: Sequence[Place]) -> list[str]:
+    """Name each ratio of two places; a share of one place has its name."""
+    return [n.name if n is d else f"{n.name} / {d.name}" for n, d in zip(places, below, strict=True)]
 
 
 def combined(name: str, terms: list[tuple[float, Place]]) -> Place:

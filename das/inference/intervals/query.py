@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from scipy import sparse
 
@@ -18,12 +17,12 @@ from das.estimation.linear.basis import Blocks
 from das.estimation.linear.blue import RELATIVE_ZERO
 from das.estimation.linear.selected import sees_unseen, selected_covariances
 from das.estimation.linear.unions import covariances_of_unions
-from das.inference.intervals.answer import Intervals
+from das.inference.intervals.answer import Intervals, answer_rows
 from das.inference.intervals.asked import Asked, Where, ask
 from das.inference.intervals.estimates import Estimates
 from das.inference.intervals.limits import feldman_cousins, fieller, normal_limits
 from das.inference.intervals.own_noise import half_widths_by_own_noise
-from das.inference.intervals.places import Gazetteer, Place, combined
+from das.inference.intervals.places import Gazetteer, Place, combined, names_of_ratios
 from das.inference.intervals.public_files import LARGEST_BLOCK, PublicFiles
 from geography import Areas
 
@@ -311,7 +310,7 @@ def _ratio(known: Estimates, question: Question, asked: Asked, below: Asked, gaz
     least, most = -np.inf if question.is_signed else 0.0, 1.0 if inside else np.inf
     for array in (estimate, variance, low, high):
         array[open_] = np.nan
-    names = [p.name if p is o else f"{p.name} / {o.name}" for p, o in zip(places, other, strict=True)]
+    names = names_of_ratios(places, other)
     numbers = _Numbers(names, [None] * len(names), published, estimate, np.maximum(variance, 0.0))
     notes = _notes(files, numbers, asked, below)
     if np.isinf(low[~open_]).any():
@@ -319,9 +318,8 @@ def _ratio(known: Estimates, question: Question, asked: Asked, below: Asked, gaz
     cut = "not cut" if question.is_signed else "cut at 0 and 1" if inside else "cut at 0"
     how = f"Fieller, {cut}; std_dev by the delta method"
     clipped = np.clip(low, least, most), np.clip(high, least, most)
-    over = replace(below, condition=below.condition or "anybody")
     shown = _table(question, asked, numbers, *clipped, how, notes)
-    return replace(shown, asked=f"{asked.text} / {over.condition}")
+    return replace(shown, asked=asked.over(below))
 
 
 def _notes(files: PublicFiles, numbers: _Numbers, *questions: Asked) -> tuple[str, ...]:
@@ -342,20 +340,9 @@ def _notes(files: PublicFiles, numbers: _Numbers, *questions: Asked) -> tuple[st
 def _table(
     question: Question, asked: Asked, numbers: _Numbers, low: Floats, high: Floats, how: str, notes: tuple[str, ...]
 ) -> Intervals:
-    places, answers = len(numbers.names), asked.size
-    columns: dict[str, pa.Array] = {"place": pa.array(np.repeat(numbers.names, answers).tolist(), pa.string())}
-    for at, name in enumerate(asked.columns):
-        columns[name] = pa.array([labels[at] for labels in asked.labels] * places, pa.string())
-    counts = numbers.counts.reshape(-1)
-    whole = bool(np.isfinite(counts).all() and (counts == np.rint(counts)).all())
-    columns["count"] = pa.array(
-        counts.astype(np.int64) if whole and not question.is_ratio else counts, from_pandas=True
-    )
     values = {"estimate": numbers.estimate, "std_dev": np.sqrt(numbers.variance), "low": low, "high": high}
-    for name, value in values.items():
-        columns[name] = pa.array(value.reshape(-1), pa.float64(), from_pandas=True)
     return Intervals(
-        table=pa.table(columns),
+        table=answer_rows(asked, numbers.names, numbers.counts, values, is_ratio=question.is_ratio),
         asked=asked.text,
         confidence=question.confidence,
         interval=how,
