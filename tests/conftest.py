@@ -91,6 +91,35 @@ def country(tmp_path: Path) -> Country:
     return Country(tmp_path)
 
 
+TOWN = """
+name = "town"
+[input]
+file = "town.csv"
+count = "people"
+dataset = "town"
+total = "TOTAL"
+data = "generated"
+[columns]
+sex = ["f", "m"]
+[privacy]
+epsilon = "1"
+[mechanism]
+name = "k-norm"
+"""
+
+
+@pytest.fixture(scope="session")
+def table_of_a_town() -> Callable[..., Path]:
+    """Write two counts and the config of their release as a table; the config is returned."""
+
+    def write(folder: Path, *, total: int) -> Path:
+        (folder / "town.csv").write_text("sex,people\nf,8\nm,9\n")
+        (folder / "town.toml").write_text(TOWN.replace("TOTAL", str(total)))
+        return folder / "town.toml"
+
+    return write
+
+
 @pytest.fixture(scope="session")
 def streams() -> Streams:
     return RunKey.for_testing("tests of das.noise").streams(b"context")

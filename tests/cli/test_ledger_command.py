@@ -209,27 +209,10 @@ def test_a_damaged_ledger_grants_nothing(run: Run, config: Path, tmp_path: Path)
     assert not (tmp_path / "second" / "release" / "measurements").exists()
 
 
-TABLE = """
-name = "town"
-[input]
-file = "town.csv"
-count = "people"
-dataset = "town"
-total = "1"
-data = "generated"
-[columns]
-sex = ["f", "m"]
-[privacy]
-epsilon = "1"
-[mechanism]
-name = "k-norm"
-"""
-
-
-def test_a_table_leaves_no_run_and_its_ledger_is_named_by_itself(run: Run, tmp_path: Path) -> None:
-    config, ledger = tmp_path / "town.toml", tmp_path / "ledger.sqlite"
-    config.write_text(TABLE)
-    (tmp_path / "town.csv").write_text("sex,people\nf,8\nm,9\n")
+def test_a_table_leaves_no_run_and_its_ledger_is_named_by_itself(
+    run: Run, tmp_path: Path, table_of_a_town: Callable[..., Path]
+) -> None:
+    config, ledger = table_of_a_town(tmp_path, total=1), tmp_path / "ledger.sqlite"
     assert run("table", config, "--out", tmp_path / "first").code == 0
     refused = run("table", config, "--out", tmp_path / "second")
     assert refused.code == 5
@@ -251,7 +234,7 @@ def test_a_table_leaves_no_run_and_its_ledger_is_named_by_itself(run: Run, tmp_p
     assert (alone.code, "--dataset: means nothing by itself" in alone.stderr) == (2, True)
 
     assert run("ledger", tmp_path, "--raise-to", "2", "--reason", "a second table").code == 0
-    config.write_text(TABLE.replace('total = "1"', 'total = "2"'))
+    table_of_a_town(tmp_path, total=2)
     assert run("table", config, "--out", tmp_path / "second").code == 0
     ledger.unlink()
     gone = run("ledger", tmp_path)
@@ -263,3 +246,18 @@ def test_a_table_leaves_no_run_and_its_ledger_is_named_by_itself(run: Run, tmp_p
     again = run("table", config, "--out", tmp_path / "third")
     assert again.code == 5
     assert "needs 1 and 0 is left" in again.stderr
+
+
+def test_that_the_people_of_a_table_are_others_is_decided_by_the_ledger_alone(
+    run: Run, tmp_path: Path, table_of_a_town: Callable[..., Path]
+) -> None:
+    config = table_of_a_town(tmp_path, total=1)
+    assert run("table", config, "--out", tmp_path / "first").code == 0
+    config.write_text(config.read_text().replace('dataset = "town"', 'dataset = "village"'))
+    refused = run("table", config, "--out", tmp_path / "second")
+    assert refused.code == 5
+    assert "with --dataset 'village'" in refused.stderr
+    name = refused.stderr.split("--distinct-from ")[1].split()[0]
+    decided = run("ledger", tmp_path, "--distinct-from", name, "--dataset", "village", "--reason", "the panel of 3 May")
+    assert decided.code == 0, decided.stderr
+    assert run("table", config, "--out", tmp_path / "second").code == 0

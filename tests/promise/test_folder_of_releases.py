@@ -24,22 +24,6 @@ TREE = {
     "queries": {"all": {"total": "1"}, "block": {"sex": "1/2", "detailed": "1/2"}},
 }
 
-TABLE = """
-name = "town"
-[input]
-file = "town.csv"
-count = "people"
-dataset = "town"
-total = "3"
-data = "generated"
-[columns]
-sex = ["f", "m"]
-[privacy]
-epsilon = "1"
-[mechanism]
-name = "k-norm"
-"""
-
 
 class Finished:
     """Folders as finished runs leave them: config, spine and manifest, and where their ledger is."""
@@ -143,11 +127,9 @@ def test_a_table_and_synthetic_records_are_in_the_sum_and_not_in_the_account(fin
     assert "no theorem joins them" in out
 
 
-def test_a_table_beside_runs_is_left_to_the_ledger(finished: Finished, capsys, tmp_path: Path) -> None:
+def test_a_table_beside_runs_is_left_to_the_ledger(finished: Finished, capsys, tmp_path: Path, table_of_a_town) -> None:
     finished.release("measured", invariant=[TOTAL])
-    (tmp_path / "town.csv").write_text("sex,people\nf,8\nm,9\n")
-    config = tmp_path / "town.toml"
-    config.write_text(TABLE)
+    config = table_of_a_town(tmp_path, total=3)
     assert das(capsys, "table", config, "--out", finished.root / "town", "--testing-key", "a")[0] == 0
     code, out, err = das(capsys, "account", finished.root, "--json")
     assert (code, err) == (0, "")
